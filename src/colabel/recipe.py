@@ -1,0 +1,127 @@
+"""The TOML recipe: read, override, and say the file and line of whatever is wrong in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from colabel.errors import SettingsError, UsageError
+from colabel.settings import Recipe, Settings, nearest
+
+
+def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file; ``overrides`` are ``section.key=value`` strings with TOML values.
+
+    Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data.
+    """
+    text = _read(path)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    for override in overrides:
+        _override(table, override)
+    try:
+        recipe = build_recipe(table)
+    except SettingsError as error:
+        line = locate(text, str(error))
+        raise SettingsError(f"{path}{'' if line is None else f':{line}'}: {error}") from None
+    return dataclasses.replace(recipe, data=_relative_to(recipe.data, path.parent))
+
+
+def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
+    """A recipe for a dataset named on the command line; paths are relative to the current folder."""
+    table: dict[str, Any] = {"data": {"source": source}}
+    for override in overrides:
+        _override(table, override)
+    return build_recipe(table)
+
+
+def build_recipe(table: dict[str, Any]) -> Recipe:
+    """Build a recipe from nested tables, each section through its own class."""
+    hints = typing.get_type_hints(Recipe)
+    sections = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Settings)}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in sections:
+            if not isinstance(value, dict):
+                raise SettingsError(f"'{key}' is {value!r}; expected a table: write [{key}] and its keys below it")
+            values[key] = sections[key].from_mapping(value)
+        elif key in hints and key != "section":
+            values[key] = value
+        else:
+            valid = [field.name for field in dataclasses.fields(Recipe)]
+            raise SettingsError(f"unknown key '{key}'{nearest(key, valid)}")
+    return Recipe.from_mapping(values)
+
+
+def locate(text: str, message: str) -> int | None:
+    """Find the line of the first key that an error message quotes as ``'section.key'``.
+
+    >>> locate('[collective]\\nclusters = 8\\ncentroids = 9\\n', "'collective.centroids' is 9")
+    3
+    """
+    quoted = re.search(r"'([\w.-]+)'", message)
+    if not quoted:
+        return None
+    *section, key = quoted.group(1).split(".")
+    wanted, current = ".".join(section), ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[\s*([\w.\-\"' ]+?)\s*\]", line)
+        if header:
+            current = header.group(1)
+            if not wanted and current == key:
+                return number
+        elif current == wanted and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*(=|\.)", line):
+            return number
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such recipe file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder; expected a recipe file such as recipe.toml") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}; save the recipe as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    key, equals, value_text = override.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
+        raise SettingsError(f"--set {override!r}: expected SECTION.KEY=VALUE, such as collective.beta=0.5")
+    try:
+        value = tomllib.loads(f"value = {value_text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = value_text.strip()  # a bare word is a string: --set data.source=pydocs
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"--set {override!r}: '{section}' is not a table")
+    table[name] = value
+
+
+def _relative_to(data: Any, folder: Path) -> Any:
+    """Resolve the path settings of [data] against the recipe's folder; names such as 'pydocs' stay."""
+    kind, colon, rest = data.source.partition(":")
+    source = data.source
+    if colon and kind in ("hf", "jsonl"):
+        source = f"{kind}:{folder / rest}"
+    elif not colon and (folder / data.source).exists():
+        source = str(folder / data.source)
+    return dataclasses.replace(
+        data,
+        source=source,
+        queries=tuple(str(folder / path) for path in data.queries),
+        labels={split: str(folder / path) for split, path in data.labels.items()},
+    )

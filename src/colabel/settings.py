@@ -1,0 +1,249 @@
+"""Settings: frozen dataclasses that check themselves when they are made.
+
+A field says its own range and meaning through :func:`setting`, and from that one place come the check, the
+error message and the reference page. A TOML recipe (:mod:`colabel.recipe`) mirrors these classes one to one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from colabel.errors import SettingsError
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare a field with its meaning and its allowed values; without a default it must be given."""
+    metadata = {"help": help, "low": low, "high": high, "choices": choices}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Base of all settings: checks every field, then what the fields must fulfil together."""
+
+    section: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = check_value(self._key(field.name), getattr(self, field.name), hints[field.name], field.metadata)
+            object.__setattr__(self, field.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse combinations that are impossible; overridden where fields depend on each other."""
+
+    def _key(self, name: str) -> str:
+        return f"{self.section}.{name}" if self.section else name
+
+    def as_dict(self) -> dict[str, Any]:
+        """All values as plain JSON types, for manifests and fingerprints."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_mapping(cls, table: Mapping[str, Any]) -> typing.Self:
+        """Build from a TOML table; an unknown or missing key is an error that names the nearest valid one."""
+        names = {field.name: field for field in dataclasses.fields(cls)}
+        prefix = f"{cls.section}." if cls.section else ""
+        for key in table:
+            if key not in names:
+                raise SettingsError(f"unknown key '{prefix}{key}'{nearest(key, names)}")
+        for name, field in names.items():
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if required and name not in table:
+                raise SettingsError(f"'{prefix}{name}' is missing: {field.metadata['help']}")
+        return cls(**table)
+
+
+def nearest(key: str, valid: Iterable[str]) -> str:
+    """Suggest the valid key that looks most like ``key``, and list them all where none does.
+
+    >>> nearest("clsuters", ["clusters", "centroids"])
+    "; did you mean 'clusters'? Valid keys: centroids, clusters"
+    """
+    valid = sorted(valid)
+    close = difflib.get_close_matches(key, valid, n=1, cutoff=0.6)
+    return (f"; did you mean '{close[0]}'?" if close else ".") + f" Valid keys: {', '.join(valid)}"
+
+
+def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) -> Any:
+    """Return the value in its declared type, or raise a sentence with key, value and allowed range."""
+    expected = allowed(hint, metadata)
+    optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
+    if optional and value is None:
+        return None
+    base = next(arg for arg in typing.get_args(hint) if arg is not type(None)) if optional else hint
+    converted = _convert(value, base)
+    if converted is _REFUSED:
+        raise SettingsError(f"'{key}' is {value!r} ({type(value).__name__}); expected {expected}")
+    low, high, choices = metadata.get("low"), metadata.get("high"), metadata.get("choices")
+    if isinstance(converted, int | float) and not isinstance(converted, bool):
+        too_low = low is not None and converted < low
+        too_high = high is not None and converted > high
+        if too_low or too_high or not math.isfinite(converted):
+            raise SettingsError(f"'{key}' is {value!r}; expected {expected}")
+    if choices and converted not in choices:
+        close = difflib.get_close_matches(str(value), choices, n=1)
+        hint_text = f"; did you mean '{close[0]}'?" if close else ""
+        raise SettingsError(f"'{key}' is {value!r}; expected {expected}{hint_text}")
+    return converted
+
+
+_REFUSED = object()
+
+
+def _convert(value: Any, base: Any) -> Any:
+    """``value`` in type ``base`` where that loses nothing (int → float, list → tuple), else _REFUSED."""
+    origin = typing.get_origin(base)
+    if base is bool or base is str:
+        return value if isinstance(value, base) else _REFUSED
+    if base is int:
+        return value if isinstance(value, int) and not isinstance(value, bool) else _REFUSED
+    if base is float:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _REFUSED
+    if origin is tuple:
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        return _REFUSED
+    if origin is dict:
+        if isinstance(value, Mapping) and all(isinstance(v, str) for kv in value.items() for v in kv):
+            return dict(value)
+        return _REFUSED
+    if isinstance(base, type) and issubclass(base, Settings):
+        return value if isinstance(value, base) else _REFUSED
+    raise TypeError(f"settings cannot hold {base}")
+
+
+def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
+    """Say in words what a field takes.
+
+    >>> allowed(int, {"low": 1, "high": 100})
+    'a whole number from 1 to 100'
+    """
+    choices = metadata.get("choices")
+    if choices:
+        return "one of " + ", ".join(f"'{choice}'" for choice in choices)
+    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+    if isinstance(hint, types.UnionType):
+        inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+        return allowed(inner, metadata) + " (or left out)"
+    origin = typing.get_origin(hint)
+    if origin is tuple:
+        return "a list of strings"
+    if origin is dict:
+        return "a table of strings"
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return f"a table [{hint.section}]"
+    low, high = metadata.get("low"), metadata.get("high")
+    text = names[hint]
+    if low is not None and high is not None:
+        return f"{text} from {low:g} to {high:g}"
+    if low is not None:
+        return f"{text} of at least {low:g}"
+    return text if high is None else f"{text} of at most {high:g}"
+
+
+COLUMN_NAMES = (
+    "passage_id",
+    "passage_title",
+    "passage_text",
+    "query_id",
+    "query_text",
+    "label_query",
+    "label_passage",
+    "label_grade",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings(Settings):
+    """``[data]``: which collection, which labels, and what to do with the imperfect ones."""
+
+    section: ClassVar[str] = "data"
+
+    source: str = setting(
+        help="a BEIR, MS MARCO or TREC folder, 'irds:ID', 'hf:FOLDER', 'jsonl:CORPUS', 'pydocs' or 'pydocs:N'"
+    )
+    queries: tuple[str, ...] = setting((), help="more query files (.jsonl or .tsv, also .gz)")
+    labels: dict[str, str] = setting(
+        {},
+        help="split name → label file (BEIR or TREC qrels; .jsonl), added to or replacing the source's own",
+    )
+    columns: dict[str, str] = setting(
+        {}, help=f"names of the columns in JSONL and Hugging Face data; keys: {', '.join(COLUMN_NAMES)}"
+    )
+    relevant_from: int | None = setting(
+        None, low=1, high=100, help="lowest grade that counts as relevant; left out: 2 for TREC-DL, else 1"
+    )
+    unknown_labels: str = setting(
+        "refuse",
+        choices=("refuse", "drop"),
+        help="what to do with a label whose query or passage does not exist",
+    )
+    holdout: float = setting(
+        0.15,
+        low=0.0,
+        high=0.9,
+        help="share of the train queries that becomes dev where there is no dev split",
+    )
+    keep_labels: int | None = setting(
+        None,
+        low=1,
+        high=1000,
+        help="keep this many positives per train query and hide the rest; left out: keep all",
+    )
+    hide_seed: int = setting(0, low=0, help="which positives are kept")
+
+    def check(self) -> None:
+        """Refuse an empty source and unknown column roles."""
+        if not self.source.strip():
+            raise SettingsError(
+                "'data.source' is empty; expected " + self.__dataclass_fields__["source"].metadata["help"]
+            )
+        for role in self.columns:
+            if role not in COLUMN_NAMES:
+                raise SettingsError(f"unknown key 'data.columns.{role}'{nearest(role, COLUMN_NAMES)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectiveSettings(Settings):
+    """``[collective]``: how feedback passages become collective centroids (Eq. 6)."""
+
+    section: ClassVar[str] = "collective"
+
+    feedback_passages: int = setting(3, low=1, high=1000, help="f_p, top-ranked passages taken as feedback")
+    clusters: int = setting(24, low=1, high=4096, help="f_c, k-means clusters over the feedback token vectors")
+    centroids: int = setting(10, low=1, high=4096, help="f_e, clusters kept, those of highest IDF")
+    beta: float = setting(1.0, low=0.0, high=1000.0, help="β, weight of the centroids against the query")
+
+    def check(self) -> None:
+        """Refuse more centroids than there are clusters to choose from."""
+        if self.centroids > self.clusters:
+            raise SettingsError(
+                f"'collective.centroids' is {self.centroids}; expected a whole number from 1 to "
+                f"{self.clusters}, since they are chosen among the 'collective.clusters' = {self.clusters} clusters"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(Settings):
+    """A whole run: one table per stage."""
+
+    data: DataSettings = setting(help="the collection")
+    collective: CollectiveSettings = setting(CollectiveSettings(), help="collective knowledge")
+    seed: int = setting(0, low=0, high=2**31 - 1, help="one seed for everything that draws at random")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colabel.errors import ColabelError, SettingsError, UsageError
+from colabel.recipe import load_recipe, recipe_from_overrides
+from colabel.settings import CollectiveSettings, DataSettings, Recipe
+
+
+def recipe(tmp_path: Path, text: str, *overrides: str) -> Recipe:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_recipe(path, overrides)
+
+
+def test_defaults_are_the_papers() -> None:
+    settings = CollectiveSettings()
+    assert (settings.feedback_passages, settings.clusters, settings.centroids) == (3, 24, 10)
+
+
+def test_recipe_mirrors_the_settings(tmp_path: Path) -> None:
+    loaded = recipe(tmp_path, 'seed = 7\n[data]\nsource = "pydocs"\n[collective]\nbeta = 1\nclusters = 12\n')
+    assert loaded == Recipe(
+        data=DataSettings(source="pydocs"), collective=CollectiveSettings(beta=1.0, clusters=12), seed=7
+    )
+    assert isinstance(loaded.collective.beta, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[data]\nsource='x'\n[collective]\nclsuters = 3\n",
+            [":4:", "'collective.clsuters'", "did you mean 'clusters'"],
+        ),
+        (
+            "[data]\nsource='x'\n[collective]\nclusters = '3'\n",
+            [":4:", "'collective.clusters' is '3'", "from 1 to 4096"],
+        ),
+        ("[data]\nsource='x'\n[collective]\nclusters = true\n", ["'collective.clusters' is True", "whole number"]),
+        ("[data]\nsource='x'\n[collective]\nclusters = 0\n", ["'collective.clusters' is 0", "from 1 to 4096"]),
+        ("[data]\nsource='x'\n[collective]\nbeta = nan\n", ["'collective.beta' is nan", "from 0 to 1000"]),
+        ("[data]\nsource='x'\n[collective]\ncentroids = 30\n", [":4:", "'collective.centroids' is 30", "1 to 24"]),
+        ("[dataa]\nsource='x'\n", [":1:", "unknown key 'dataa'", "did you mean 'data'"]),
+        ("seed = 1\n", ["'data' is missing"]),
+        ("data = 3\n", ["'data' is 3", "[data]"]),
+        ("[data]\n", ["'data.source' is missing"]),
+        ("[data]\nsource = ''\n", ["'data.source' is empty"]),
+        ("[data]\nsource = 'x'\nunknown_labels = 'drp'\n", [":3:", "'refuse', 'drop'", "did you mean 'drop'"]),
+        ("[data]\nsource = 'x'\n[data.columns]\npassage = 'x'\n", ["'data.columns.passage'", "passage_id"]),
+        ("[data]\nsource = 'x'\nlabels = 'x'\n", ["'data.labels' is 'x'", "table of strings"]),
+        ("[data]\nsource = 'x'\nqueries = [1]\n", ["'data.queries' is [1]", "list of strings"]),
+        ("[data\n", ["not valid TOML", "line 1"]),
+    ],
+)
+def test_a_wrong_recipe_is_a_sentence_with_file_and_remedy(tmp_path: Path, text: str, expected: list[str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        recipe(tmp_path, text)
+    message = str(error.value)
+    assert message.startswith(str(tmp_path / "recipe.toml"))
+    for part in expected:
+        assert part in message
+
+
+def test_impossible_combination_in_python_too() -> None:
+    with pytest.raises(SettingsError, match="centroids' is 30; expected a whole number from 1 to 24"):
+        CollectiveSettings(centroids=30)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        CollectiveSettings().beta = 2.0  # type: ignore[misc]
+
+
+def test_overrides(tmp_path: Path) -> None:
+    text = '[data]\nsource = "pydocs"\n'
+    loaded = recipe(tmp_path, text, "collective.beta=0.5", "seed=3", "data.source=pydocs:100")
+    assert (loaded.collective.beta, loaded.seed, loaded.data.source) == (0.5, 3, "pydocs:100")
+    with pytest.raises(SettingsError, match=r"SECTION\.KEY=VALUE"):
+        recipe(tmp_path, text, "nonsense")
+    with pytest.raises(SettingsError, match="'seed' is not a table"):
+        recipe(tmp_path, "seed = 1\n" + text, "seed.x=1")
+
+
+def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    loaded = recipe(tmp_path, '[data]\nsource = "mine"\nqueries = ["q.tsv"]\nlabels = {test = "t.txt"}\n')
+    assert loaded.data.source == str(tmp_path / "mine")
+    assert loaded.data.queries == (str(tmp_path / "q.tsv"),)
+    assert loaded.data.labels == {"test": str(tmp_path / "t.txt")}
+    assert recipe(tmp_path, '[data]\nsource = "jsonl:a.jsonl"\n').data.source == f"jsonl:{tmp_path / 'a.jsonl'}"
+
+
+def test_unreadable_recipes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such recipe file"):
+        load_recipe(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="is a folder"):
+        load_recipe(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load_recipe(tmp_path / "latin.toml")
+
+
+@given(st.text(max_size=60))
+def test_no_recipe_text_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("recipe") / "r.toml"
+    path.write_text(text, encoding="utf-8", errors="replace", newline="")
+    with pytest.raises(ColabelError):
+        load_recipe(path)
+
+
+@given(st.text(max_size=40))
+def test_no_override_makes_a_traceback(text: str) -> None:
+    with contextlib.suppress(ColabelError):
+        recipe_from_overrides("pydocs", [text])
