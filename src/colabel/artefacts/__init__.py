@@ -1,0 +1,17 @@
+"""Artefacts: folders that a stage writes once, whole or not at all, and that say how they were made."""
+
+from colabel.artefacts.build import Plan, Workspace, build
+from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
+from colabel.artefacts.lock import folder_lock
+from colabel.artefacts.manifest import Manifest, read_manifest
+
+__all__ = [
+    "Manifest",
+    "Plan",
+    "Workspace",
+    "build",
+    "file_fingerprint",
+    "fingerprint",
+    "folder_lock",
+    "read_manifest",
+]

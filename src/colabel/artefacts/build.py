@@ -1,0 +1,204 @@
+"""Build an artefact atomically and resumably.
+
+The work happens in a hidden sibling folder, ``.NAME.partial``. Files appear in it whole (written beside, synced,
+renamed), so after a kill at any moment the files that are there are good and the same call continues. When all
+is done the manifest is written and the folder renamed to ``NAME``: there is no moment at which a half-written
+artefact bears the final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts.fingerprint import fingerprint
+from colabel.artefacts.lock import WRITER_FILE, folder_lock
+from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, library_versions, read_manifest
+from colabel.errors import ArtefactError
+
+log = logging.getLogger(__name__)
+
+_PLAN_FILE = ".plan"
+_SPENT_FILE = ".seconds"
+_TEMPORARY = ".tmp-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What an artefact will be made of. Equal plans give equal artefacts."""
+
+    stage: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    seed: int = 0
+    format: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything that the result depends on."""
+        return fingerprint(dataclasses.asdict(self))
+
+
+class Workspace:
+    """The folder in which an artefact grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._before = _read_seconds(folder / _SPENT_FILE)
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this artefact, earlier interrupted attempts included as far as they wrote files."""
+        return self._before + time.perf_counter() - self._start
+
+    def done(self, name: str) -> bool:
+        """Whether a file has been written whole, by this process or by an interrupted one."""
+        return (self.folder / name).exists()
+
+    @contextlib.contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """Give a path to write to; the file bears ``name`` only after the block ended well and it was synced."""
+        final = self.folder / name
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = final.with_name(_TEMPORARY + final.name)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(final)
+        _sync(final.parent)
+        (self.folder / _SPENT_FILE).write_text(repr(self.seconds), encoding="ascii")
+
+
+def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, Any]]) -> Manifest:
+    """Return the artefact of ``plan`` in ``folder``: the finished one, or one made (or continued) now.
+
+    ``write`` fills the workspace and returns counts for the manifest; it should skip files that are ``done``.
+    """
+    existing = _finished(folder, plan)
+    if existing is not None:
+        log.info("%s: up to date (%s)", plan.stage, folder)
+        shutil.rmtree(_outdated(folder), ignore_errors=True)  # left by a kill right after the last rename
+        return existing
+    partial = folder.with_name(f".{folder.name}.partial")
+    with folder_lock(partial):
+        existing = _finished(folder, plan)  # its last writer may have finished while we came
+        if existing is not None:
+            shutil.rmtree(partial)
+            return existing
+        if not _complete(partial, plan):
+            _prepare(partial, plan)
+            workspace = Workspace(partial)
+            counts = write(workspace)
+            manifest = _manifest(plan, workspace, counts)
+            with workspace.file(MANIFEST_FILE) as path:
+                path.write_text(manifest.to_json(), encoding="utf-8")
+        return _publish(partial, folder)
+
+
+def _finished(folder: Path, plan: Plan) -> Manifest | None:
+    """The manifest in ``folder`` if it is the result of this very plan; refuses a folder that is not ours."""
+    if not folder.exists():
+        return None
+    if folder.is_dir() and not any(folder.iterdir()):
+        return None
+    if not (folder / MANIFEST_FILE).is_file():
+        raise ArtefactError(
+            f"{folder} exists and is not a colabel artefact (it has no manifest.json); nothing was written. "
+            "Choose another output folder or move it away"
+        )
+    try:
+        manifest = read_manifest(folder)
+    except ArtefactError as error:
+        log.warning("%s It is built again.", f"{error}.")
+        return None
+    return manifest if manifest.fingerprint == plan.fingerprint else None
+
+
+def _prepare(partial: Path, plan: Plan) -> None:
+    """Keep what an interrupted attempt at the same plan left, clear anything else."""
+    plan_file = partial / _PLAN_FILE
+    same = plan_file.exists() and plan_file.read_text(encoding="ascii") == plan.fingerprint
+    for entry in list(partial.iterdir()):
+        keep = same and entry.name != MANIFEST_FILE
+        if keep or entry.name == WRITER_FILE:
+            continue
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for leftover in list(partial.rglob(f"{_TEMPORARY}*")):
+        leftover.unlink()
+    if same:
+        log.info("%s: continuing an interrupted run", plan.stage)
+        return
+    temporary = partial / f"{_TEMPORARY}plan"
+    temporary.write_text(plan.fingerprint, encoding="ascii")
+    _sync(temporary)
+    temporary.replace(plan_file)
+
+
+def _manifest(plan: Plan, workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
+    files = {
+        path.relative_to(workspace.folder).as_posix(): path.stat().st_size
+        for path in sorted(workspace.folder.rglob("*"))
+        if path.is_file() and path.name not in (_PLAN_FILE, _SPENT_FILE, WRITER_FILE)
+    }
+    return Manifest(
+        stage=plan.stage,
+        format=plan.format,
+        fingerprint=plan.fingerprint,
+        settings=json.loads(json.dumps(plan.settings)),
+        inputs=dict(plan.inputs),
+        seed=plan.seed,
+        counts=dict(counts),
+        seconds=round(workspace.seconds, 3),
+        versions=library_versions(),
+        files=files,
+    )
+
+
+def _complete(partial: Path, plan: Plan) -> bool:
+    """Whether an earlier process finished this very plan and was killed before the rename."""
+    try:
+        return read_manifest(partial).fingerprint == plan.fingerprint
+    except ArtefactError:
+        return False
+
+
+def _publish(partial: Path, folder: Path) -> Manifest:
+    """Give a complete workspace its final name, moving an outdated artefact out of the way first."""
+    manifest = read_manifest(partial)
+    for name in (_PLAN_FILE, _SPENT_FILE, WRITER_FILE):
+        (partial / name).unlink(missing_ok=True)
+    outdated = _outdated(folder)
+    shutil.rmtree(outdated, ignore_errors=True)
+    if folder.exists():
+        folder.rename(outdated)
+    partial.rename(folder)
+    _sync(folder.parent)
+    shutil.rmtree(outdated, ignore_errors=True)
+    return manifest
+
+
+def _outdated(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.outdated")
+
+
+def _read_seconds(path: Path) -> float:
+    try:
+        return float(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+"""One writer per folder.
+
+The lock is an ``flock`` on the folder itself: it leaves no file behind, and the system lifts it when the
+process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from colabel.errors import ArtefactError, LockedError
+
+WRITER_FILE = ".writer.json"
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` (made if absent) for this process; a second process gets a LockedError at once."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            descriptor = _open(folder)
+            if not _acquire(descriptor, folder):
+                os.close(descriptor)
+                raise LockedError(
+                    f"{folder} is being written by {_writer(folder)}; wait for it to end, stop it, or choose "
+                    "another output folder"
+                )
+            if _still_there(descriptor, folder):
+                break
+            os.close(descriptor)  # its last owner finished and moved it between our open and our lock
+        stack.callback(os.close, descriptor)
+        _sign(folder)
+        stack.callback((folder / WRITER_FILE).unlink, missing_ok=True)
+        yield
+
+
+def _open(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder") from None
+    except OSError as error:
+        raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _acquire(descriptor: int, folder: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        os.close(descriptor)
+        raise ArtefactError(f"{folder} cannot be locked: {error.strerror}") from None
+    return True
+
+
+def _still_there(descriptor: int, folder: Path) -> bool:
+    mine = os.fstat(descriptor)
+    try:
+        now = folder.stat()
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (now.st_dev, now.st_ino)
+
+
+def _sign(folder: Path) -> None:
+    note = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    try:
+        (folder / WRITER_FILE).write_text(json.dumps(note), encoding="utf-8")
+    except OSError as error:
+        raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _writer(folder: Path) -> str:
+    try:
+        note = json.loads((folder / WRITER_FILE).read_text(encoding="utf-8"))
+        return f"another colabel process (pid {note['pid']} on {note['host']}, since {note['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,81 @@
+"""The manifest: how an artefact was made, and proof that it is whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from colabel.errors import ArtefactError
+
+MANIFEST_FILE = "manifest.json"
+_LIBRARIES = ("numpy", "torch", "sentence-transformers", "transformers", "faiss-cpu", "bm25s", "ir-measures")
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What ``manifest.json`` holds.
+
+    ``fingerprint`` names stage, settings, inputs and seed; an artefact with the fingerprint that a stage would
+    give its own result is reused. ``files`` maps each file to its size, so that a truncated copy is noticed.
+    """
+
+    stage: str
+    format: int
+    fingerprint: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    seed: int
+    counts: Mapping[str, Any]
+    seconds: float
+    versions: Mapping[str, str]
+    files: Mapping[str, int]
+
+    def to_json(self) -> str:
+        """The text of ``manifest.json``."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of colabel and of the libraries whose results an artefact may hold."""
+    from colabel import __version__
+
+    versions = {"colabel": __version__}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
+    """Read and verify the manifest of a finished artefact.
+
+    Raises:
+        ArtefactError: the folder is missing, is not an artefact of ``stage``, or files are gone or cut short.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        manifest = Manifest(**table)
+        sizes = {str(name): int(size) for name, size in manifest.files.items()}
+    except FileNotFoundError:
+        what = "has no manifest.json, so it is not a finished colabel artefact" if folder.is_dir() else "does not exist"
+        raise ArtefactError(f"{folder} {what}; expected the output folder of a colabel stage") from None
+    except NotADirectoryError:
+        raise ArtefactError(f"{folder} is a file; expected the output folder of a colabel stage") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ArtefactError(f"{path} cannot be read as a manifest ({error}); build the artefact again") from None
+    if stage is not None and manifest.stage != stage:
+        raise ArtefactError(f"{folder} holds the result of '{manifest.stage}'; expected one of '{stage}'")
+    for name, size in sizes.items():
+        file = folder / name
+        found = file.stat().st_size if file.is_file() else None
+        if found != size:
+            state = "is missing" if found is None else f"has {found} bytes instead of {size}"
+            raise ArtefactError(f"{file} {state}: the artefact is damaged; delete {folder} and build it again")
+    return manifest

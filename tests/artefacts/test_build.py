@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colabel.artefacts import Plan, Workspace, build, folder_lock, read_manifest
+from colabel.errors import ArtefactError, LockedError
+
+PLAN = Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=1)
+
+
+def write_three(space: Workspace) -> dict[str, int]:
+    for number in range(3):
+        if not space.done(f"part-{number}.npy"):
+            with space.file(f"part-{number}.npy") as path, path.open("wb") as file:
+                np.save(file, np.full(4, number))
+    return {"parts": 3}
+
+
+def test_manifest_says_how_it_was_made(tmp_path: Path) -> None:
+    manifest = build(tmp_path / "toy", PLAN, write_three)
+    stored = json.loads((tmp_path / "toy" / "manifest.json").read_text())
+    assert stored["stage"] == "toy"
+    assert stored["settings"] == {"size": 3}
+    assert stored["inputs"] == {"corpus": "abc"}
+    assert stored["seed"] == 1
+    assert stored["counts"] == {"parts": 3}
+    assert stored["seconds"] >= 0
+    assert "torch" in stored["versions"] and "colabel" in stored["versions"]
+    assert set(stored["files"]) == {"part-0.npy", "part-1.npy", "part-2.npy"}
+    assert read_manifest(tmp_path / "toy", "toy") == manifest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"], "nothing is left beside the artefact"
+    hidden = [path.name for path in (tmp_path / "toy").iterdir() if path.name.startswith(".")]
+    assert not hidden
+
+
+def test_the_same_plan_is_not_built_twice(tmp_path: Path) -> None:
+    build(tmp_path / "toy", PLAN, write_three)
+    (tmp_path / ".toy.outdated").mkdir()  # as a kill right after the last rename would leave it
+
+    def must_not_run(space: Workspace) -> dict[str, int]:
+        raise AssertionError("built again")
+
+    build(tmp_path / "toy", PLAN, must_not_run)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Plan("toy", {"size": 4}, {"corpus": "abc"}, seed=1),
+        Plan("toy", {"size": 3}, {"corpus": "abd"}, seed=1),
+        Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=2),
+        Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=1, format=2),
+    ],
+)
+def test_any_changed_part_of_the_plan_builds_again(tmp_path: Path, changed: Plan) -> None:
+    build(tmp_path / "toy", PLAN, write_three)
+    assert build(tmp_path / "toy", changed, write_three).fingerprint == changed.fingerprint != PLAN.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
+
+
+def test_a_changed_setting_invalidates_exactly_what_depends_on_it(tmp_path: Path) -> None:
+    built: list[str] = []
+
+    def chain(*, index: int, other: int) -> None:
+        def stage(name: str, settings: dict[str, int], inputs: dict[str, str]) -> str:
+            def write(space: Workspace) -> dict[str, int]:
+                built.append(name)
+                return {}
+
+            return build(tmp_path / name, Plan(name, settings, inputs), write).fingerprint
+
+        data = stage("data", {}, {})
+        indexed = stage("index", {"index": index}, {"data": data})
+        stage("rank", {}, {"index": indexed})
+        stage("bm25", {"other": other}, {"data": data})
+
+    chain(index=1, other=1)
+    assert built == ["data", "index", "rank", "bm25"]
+    built.clear()
+    chain(index=1, other=1)
+    assert built == []
+    chain(index=2, other=1)
+    assert built == ["index", "rank"]
+    built.clear()
+    chain(index=2, other=2)
+    assert built == ["bm25"]
+
+
+def test_a_failing_stage_leaves_the_old_artefact_and_no_new_one(tmp_path: Path) -> None:
+    build(tmp_path / "toy", PLAN, write_three)
+    changed = Plan("toy", {"size": 9}, {}, seed=1)
+
+    def breaks(space: Workspace) -> dict[str, int]:
+        with space.file("half.npy") as path:
+            path.write_bytes(b"half")
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        build(tmp_path / "toy", changed, breaks)
+    assert read_manifest(tmp_path / "toy").fingerprint == PLAN.fingerprint
+    assert np.load(tmp_path / "toy" / "part-2.npy").tolist() == [2, 2, 2, 2]
+    build(tmp_path / "toy", changed, write_three)
+    assert not (tmp_path / "toy" / "half.npy").exists()
+
+
+def test_a_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "thesis.tex").write_text("precious")
+    with pytest.raises(ArtefactError, match="not a colabel artefact"):
+        build(tmp_path / "toy", PLAN, write_three)
+    assert (tmp_path / "toy" / "thesis.tex").read_text() == "precious"
+
+
+def test_an_empty_folder_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    build(tmp_path / "toy", PLAN, write_three)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove", "garbage"])
+def test_damage_is_noticed_and_repaired_by_the_same_command(tmp_path: Path, damage: str) -> None:
+    build(tmp_path / "toy", PLAN, write_three)
+    part = tmp_path / "toy" / "part-1.npy"
+    if damage == "truncate":
+        part.write_bytes(part.read_bytes()[:10])
+    elif damage == "remove":
+        part.unlink()
+    else:
+        (tmp_path / "toy" / "manifest.json").write_text("{")
+    with pytest.raises(ArtefactError, match=r"part-1\.npy|manifest"):
+        read_manifest(tmp_path / "toy")
+    build(tmp_path / "toy", PLAN, write_three)
+    assert np.load(part).tolist() == [1, 1, 1, 1]
+
+
+def test_reading_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="does not exist"):
+        read_manifest(tmp_path / "none")
+    with pytest.raises(ArtefactError, match=r"no manifest\.json"):
+        read_manifest(tmp_path)
+    build(tmp_path / "toy", PLAN, write_three)
+    with pytest.raises(ArtefactError, match="result of 'toy'; expected one of 'index'"):
+        read_manifest(tmp_path / "toy", "index")
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    def second(space: Workspace) -> dict[str, int]:
+        with pytest.raises(LockedError, match=rf"pid {os.getpid()} on .*choose another output folder"):
+            build(tmp_path / "toy", Plan("toy", {"size": 99}, {}), write_three)
+        return write_three(space)
+
+    build(tmp_path / "toy", PLAN, second)
+
+
+def test_lock_ends_with_its_block(tmp_path: Path) -> None:
+    with folder_lock(tmp_path / "out"), pytest.raises(LockedError), folder_lock(tmp_path / "out"):
+        pass
+    with folder_lock(tmp_path / "out"):
+        pass
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ArtefactError, match="is a file"), folder_lock(tmp_path / "out"):
+        pass
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from colabel.artefacts import Plan, build
+
+def write(space):
+    for number in range(6):
+        name = f"shard-{number}.npy"
+        if not space.done(name):
+            with space.file(name) as path, path.open("wb") as file:
+                rows = np.random.default_rng(number).standard_normal((50, 8))
+                np.save(file, rows)
+                file.flush()
+                time.sleep(float(sys.argv[2]))
+    return {"shards": 6}
+
+out = Path(sys.argv[1])
+for stage in ("old", "new"):  # "new" replaces a finished artefact of other settings
+    build(out / "toy", Plan("toy", {"stage": stage}, {}), write)
+print("finished", flush=True)
+"""
+
+
+def run_child(out: Path, pause: float, kill_after: float | None = None) -> None:
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(out), str(pause)], stdout=subprocess.PIPE)
+    if kill_after is None:
+        assert child.communicate(timeout=60)[0] == b"finished\n"
+        return
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and child.poll() is None:
+        with contextlib.suppress(FileNotFoundError):  # the child renames folders while we look
+            if len(list(out.rglob("shard-*.npy"))) >= kill_after:
+                break
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=30)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "manifest.json"}
+
+
+def test_killed_at_any_moment_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    run_child(tmp_path / "whole", 0.0)
+    expected = contents(tmp_path / "whole" / "toy")
+    assert len(expected) == 6
+    out = tmp_path / "killed"
+    # each run is killed as soon as one shard more is there: in the first artefact, at its end, in the second …
+    for shards in (0, 1, 3, 5, 6, 7, 9, 12):
+        run_child(out, 0.02, kill_after=shards)
+        final = out / "toy" / "manifest.json"
+        assert not final.exists() or read_manifest(out / "toy")
+    run_child(out, 0.0)
+    assert contents(out / "toy") == expected
+    manifests = [json.loads((folder / "toy" / "manifest.json").read_text()) for folder in (tmp_path / "whole", out)]
+    for manifest in manifests:
+        manifest.pop("seconds")
+    assert manifests[0] == manifests[1]
+    assert [path.name for path in out.iterdir()] == ["toy"]
+
+
+@pytest.mark.parametrize("moment", ["before rename", "between renames"])
+def test_killed_while_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    build(tmp_path / "toy", Plan("toy", {"old": 1}, {}), write_three)
+    rename = Path.rename
+    calls = 0
+
+    def killed(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == (1 if moment == "before rename" else 2):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "toy", PLAN, write_three)
+    monkeypatch.undo()
+
+    def must_not_run(space: Workspace) -> dict[str, int]:
+        raise AssertionError("the finished work was thrown away")
+
+    build(tmp_path / "toy", PLAN, must_not_run)
+    assert read_manifest(tmp_path / "toy").fingerprint == PLAN.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
