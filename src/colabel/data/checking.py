@@ -1,0 +1,168 @@
+"""Read a dataset once and report all that it holds and all that is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from colabel.data.labels import LabelReader, read_query_texts
+from colabel.data.load import open_source, relevance_cutoff
+from colabel.data.passages import verify_ids
+from colabel.data.problems import Collected, Problem
+from colabel.data.source import Source
+from colabel.data.splits import DEV, TRAIN, canonical_split, leaks
+from colabel.data.strings import StringTable, StringTableBuilder
+from colabel.progress import SILENT, Progress, track
+from colabel.settings import DataSettings
+from colabel.types import Qrels
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitCounts:
+    """What a split holds. ``positive`` counts grades from 1 up, ``relevant`` those from the cut-off up."""
+
+    queries: int
+    labels: int
+    positive: int
+    relevant: int
+    hidden: int = 0
+
+    @property
+    def mean_positive(self) -> float:
+        """Positive labels per query."""
+        return self.positive / self.queries if self.queries else 0.0
+
+    @property
+    def mean_relevant(self) -> float:
+        """Relevant labels per query."""
+        return self.relevant / self.queries if self.queries else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Lengths in white-space separated words."""
+
+    mean: float
+    median: float
+    p95: float
+    longest: int
+
+    @classmethod
+    def of(cls, counts: Iterable[int]) -> Lengths:
+        """Summarise word counts."""
+        values = np.frombuffer(counts, dtype=np.uint32) if isinstance(counts, array) else np.asarray(list(counts))
+        if not values.size:
+            return cls(0.0, 0.0, 0.0, 0)
+        median, p95 = np.percentile(values, [50, 95])
+        return cls(float(values.mean()), float(median), float(p95), int(values.max()))
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """The outcome of :func:`check`."""
+
+    name: str
+    passages: int
+    queries: int
+    splits: Mapping[str, SplitCounts]
+    passage_words: Lengths
+    query_words: Lengths
+    relevant_from: int
+    relevant_from_reason: str
+    held_out_share: float | None
+    problems: Collected
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no fatal problem."""
+        return self.problems.fatal == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        table = dataclasses.asdict(dataclasses.replace(self, problems=Collected()))
+        table["splits"] = {
+            name: {
+                **dataclasses.asdict(counts),
+                "mean_positive": round(counts.mean_positive, 2),
+                "mean_relevant": round(counts.mean_relevant, 2),
+            }
+            for name, counts in self.splits.items()
+        }
+        table["ok"] = self.ok
+        table["problem_counts"] = dict(self.problems.counts)
+        table["problems"] = [_problem_row(problem) for problem in self.problems]
+        return table
+
+
+def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckReport:
+    """Read everything once; problems are collected, not raised.
+
+    Raises:
+        UsageError: there is no such dataset at all.
+    """
+    settings = data if isinstance(data, DataSettings) else DataSettings(source=data)
+    source = open_source(settings)
+    problems = Collected()
+    passage_ids, passage_words = _check_passages(source, problems, progress)
+    places: dict[str, tuple[str, int]] = {}
+    queries = read_query_texts(source, problems, places)
+    reader = LabelReader(queries, passage_ids, problems, drop_unknown=settings.unknown_labels == "drop")
+    labels: dict[str, Qrels] = {
+        canonical_split(split): reader.read(source.labels(split, problems)) for split in source.splits()
+    }
+    hidden = reader.read(source.hidden(problems))
+    for leak in leaks(labels, queries):
+        problems.add(leak.kind, *places[leak.twin], leak.message)
+    cutoff, reason = relevance_cutoff(settings, source.name)
+    return CheckReport(
+        name=source.name,
+        passages=len(passage_ids),
+        queries=len(queries),
+        splits={split: _count(rels, cutoff, hidden if split == TRAIN else {}) for split, rels in labels.items()},
+        passage_words=Lengths.of(passage_words),
+        query_words=Lengths.of([len(text.split()) for text in queries.values()]),
+        relevant_from=cutoff,
+        relevant_from_reason=reason,
+        held_out_share=settings.holdout if TRAIN in labels and DEV not in labels else None,
+        problems=problems,
+    )
+
+
+def _check_passages(source: Source, problems: Collected, progress: Progress) -> tuple[StringTable, array[int]]:
+    """Ids and word counts of all passages; memory is a few dozen bytes each."""
+    ids, words, lines = StringTableBuilder(), array("I"), array("q")
+    file = source.name
+    for located in track(source.passages(problems), progress, "reading passages", None, "passages"):
+        ids.append(located.value.id)
+        words.append(len(located.value.title.split()) + len(located.value.text.split()))
+        lines.append(located.line)
+        file = located.file
+    table = ids.finish()
+    verify_ids(table, file, lines, problems)
+    return table, words
+
+
+def _count(labels: Qrels, cutoff: int, hidden: Qrels) -> SplitCounts:
+    grades = [grade for rels in labels.values() for grade in rels.values()]
+    return SplitCounts(
+        queries=len(labels),
+        labels=len(grades),
+        positive=sum(grade >= 1 for grade in grades),
+        relevant=sum(grade >= cutoff for grade in grades),
+        hidden=sum(len(rels) for query_id, rels in hidden.items() if query_id in labels),
+    )
+
+
+def _problem_row(problem: Problem) -> dict[str, Any]:
+    return {
+        "kind": problem.kind.name,
+        "fatal": problem.kind.fatal,
+        "file": problem.file,
+        "line": problem.line,
+        "message": problem.message,
+        "remedy": problem.kind.remedy,
+    }

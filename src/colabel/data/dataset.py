@@ -1,0 +1,78 @@
+"""The dataset that every later stage reads: passages, queries and visible labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+
+from colabel.artefacts import fingerprint
+from colabel.data.passages import PassageTable
+from colabel.errors import DataError
+from colabel.types import Qrels
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A collection with its queries and labels.
+
+    Attributes:
+        name: what reports call it.
+        passages: on disk, by row or id.
+        queries: query id → text.
+        relevant_from: the lowest grade that counts as relevant.
+        provenance: format and origin.
+
+    Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
+    through :func:`colabel.data.hiding.hidden_labels`.
+    """
+
+    name: str
+    passages: PassageTable
+    queries: Mapping[str, str]
+    relevant_from: int
+    provenance: Mapping[str, str]
+    _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
+    _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have labels."""
+        return tuple(sorted(self._labels))
+
+    def labels(self, split: str) -> Qrels:
+        """Every visible judgement of a split, grade 0 included."""
+        try:
+            return self._labels[split]
+        except KeyError:
+            known = ", ".join(self.splits) or "none"
+            raise DataError(f"{self.name} has no split '{split}'; it has: {known}") from None
+
+    def positives(self, split: str) -> dict[str, tuple[str, ...]]:
+        """Query id → relevant passages (grade ≥ ``relevant_from``), queries without one left out."""
+        found = {
+            query_id: tuple(passage for passage, grade in labels.items() if grade >= self.relevant_from)
+            for query_id, labels in self.labels(split).items()
+        }
+        return {query_id: passages for query_id, passages in found.items() if passages}
+
+    def split_queries(self, split: str) -> dict[str, str]:
+        """Query id → text of the labelled queries of a split."""
+        return {query_id: self.queries[query_id] for query_id in self.labels(split)}
+
+    def labels_fingerprint(self, split: str) -> str:
+        """Names what a stage that reads this split depends on: its queries, visible labels and the cut-off."""
+        return self._fingerprints[split]
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, str]:
+        return {
+            split: fingerprint(
+                {
+                    "queries": self.split_queries(split),
+                    "labels": dict(labels),
+                    "relevant_from": self.relevant_from,
+                }
+            )
+            for split, labels in self._labels.items()
+        }

@@ -1,0 +1,110 @@
+"""Hugging Face ``datasets`` on disk: a folder with ``corpus``, ``queries`` and ``qrels``, as ``save_to_disk`` writes.
+
+This is the layout of the BEIR and NanoBEIR sets on the hub: load each of the three configurations and save it
+under its name. Each may be a ``Dataset`` or a ``DatasetDict``; the splits of ``qrels`` become ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from colabel.artefacts import file_fingerprint, fingerprint
+from colabel.data.problems import Problems
+from colabel.data.records import (
+    BEIR_COLUMNS,
+    Malformed,
+    passage_from_row,
+    qrel_from_row,
+    query_from_row,
+    warn_if_empty,
+)
+from colabel.data.source import LineFile, Located
+from colabel.errors import DataError
+from colabel.types import Passage, Qrel, Query
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceSource:
+    """Three datasets on disk, memory-mapped by ``datasets``."""
+
+    folder: Path
+    columns: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(BEIR_COLUMNS))
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.folder.resolve().name
+
+    @cached_property
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return {part: _load(self.folder / part) for part in ("corpus", "queries", "qrels")}
+
+    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
+        """Rows of ``corpus``."""
+        for located in self._rows("corpus", None, passage_from_row, problems):
+            warn_if_empty(located.value, located.file, located.line, problems)
+            yield located
+
+    def queries(self, problems: Problems) -> Iterator[Located[Query]]:
+        """Rows of ``queries``."""
+        return self._rows("queries", None, query_from_row, problems)
+
+    def splits(self) -> tuple[str, ...]:
+        """The splits of ``qrels``."""
+        return tuple(sorted(self._tables["qrels"]))
+
+    def labels(self, split: str, problems: Problems) -> Iterator[Located[Qrel]]:
+        """Rows of one split of ``qrels``."""
+        return self._rows("qrels", split, qrel_from_row, problems)
+
+    def hidden(self, problems: Problems) -> Iterator[Located[Qrel]]:
+        """None."""
+        return iter(())
+
+    def line_file(self) -> LineFile | None:
+        """None: the corpus is unpacked once."""
+        return None
+
+    def corpus_fingerprint(self) -> str:
+        """Of the Arrow files' bytes."""
+        files = sorted((self.folder / "corpus").rglob("*.arrow"))
+        return fingerprint([file_fingerprint(path) for path in files])
+
+    def provenance(self) -> dict[str, str]:
+        """Where it came from."""
+        return {"format": "hf", "folder": self.name}
+
+    def _rows(
+        self, part: str, split: str | None, parse: Callable[[Any, Mapping[str, str]], T], problems: Problems
+    ) -> Iterator[Located[T]]:
+        for name, table in self._tables[part].items():
+            if split is not None and name != split:
+                continue
+            file = f"{self.folder / part} ({name})"
+            for number, row in enumerate(table, start=1):
+                try:
+                    yield Located(parse(row, self.columns), file, number)
+                except Malformed as error:
+                    problems.add(error.kind, file, number, str(error))
+
+
+def _load(folder: Path) -> dict[str, Any]:
+    """Split name → dataset; a lone Dataset counts as the split that its own name says, else 'train'."""
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"not a dataset that `save_to_disk` wrote: {error} (expected the folders corpus, queries and qrels)",
+            file=str(folder),
+        ) from None
+    if isinstance(loaded, datasets.DatasetDict):
+        return {str(name): table for name, table in loaded.items()}
+    return {str(loaded.split or "train"): loaded}

@@ -1,0 +1,82 @@
+"""Queries and labels into memory, with what can be wrong between records: repeats, conflicts, unknown ids."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from colabel.data.problems import (
+    CONFLICTING_LABEL,
+    DROPPED_LABEL,
+    DUPLICATE_QUERY,
+    REPEATED_LABEL,
+    REPEATED_QUERY,
+    UNKNOWN_PASSAGE,
+    UNKNOWN_QUERY,
+    Kind,
+    Problems,
+)
+from colabel.data.source import Located, Source
+from colabel.types import Qrel
+
+
+def read_query_texts(
+    source: Source, problems: Problems, places: dict[str, tuple[str, int]] | None = None
+) -> dict[str, str]:
+    """Query id → text of a source; the first of several with one id is kept. Fills ``places`` with (file, line)."""
+    texts: dict[str, str] = {}
+    for located in source.queries(problems):
+        query = located.value
+        if query.id not in texts:
+            texts[query.id] = query.text
+            if places is not None:
+                places[query.id] = (located.file, located.line)
+        elif texts[query.id] == query.text:
+            problems.add(REPEATED_QUERY, located.file, located.line, f"query '{query.id}' stands twice")
+        else:
+            message = f"query '{query.id}' stands twice with different texts"
+            problems.add(DUPLICATE_QUERY, located.file, located.line, message)
+    return texts
+
+
+class LabelReader:
+    """Reads label streams against the queries and passages that exist."""
+
+    def __init__(
+        self, queries: Container[str], passages: Container[str], problems: Problems, *, drop_unknown: bool
+    ) -> None:
+        self._queries = queries
+        self._passages = passages
+        self._problems = problems
+        self._drop_unknown = drop_unknown
+
+    def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
+        """Query id → passage id → grade."""
+        labels: dict[str, dict[str, int]] = {}
+        for located in stream:
+            label = located.value
+            if self._unknown(located):
+                continue
+            known = labels.setdefault(label.query_id, {})
+            pair = f"query '{label.query_id}', passage '{label.passage_id}'"
+            before = known.get(label.passage_id)
+            if before is None:
+                known[label.passage_id] = label.grade
+            elif before == label.grade:
+                self._report(REPEATED_LABEL, located, f"{pair} stands twice")
+            else:
+                self._report(CONFLICTING_LABEL, located, f"{pair} has grade {label.grade} here and {before} before")
+        return labels
+
+    def _unknown(self, located: Located[Qrel]) -> bool:
+        label = located.value
+        if label.query_id not in self._queries:
+            kind, what = UNKNOWN_QUERY, f"query '{label.query_id}'"
+        elif label.passage_id not in self._passages:
+            kind, what = UNKNOWN_PASSAGE, f"passage '{label.passage_id}'"
+        else:
+            return False
+        self._report(DROPPED_LABEL if self._drop_unknown else kind, located, f"{what} does not exist")
+        return True
+
+    def _report(self, kind: Kind, located: Located[Qrel], message: str) -> None:
+        self._problems.add(kind, located.file, located.line, message)

@@ -1,0 +1,164 @@
+"""The passages of a collection on disk: random access by row or id without holding any text in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from colabel.artefacts import Plan, Workspace, build
+from colabel.data.beir import parse_passage
+from colabel.data.problems import DUPLICATE_PASSAGE, EMPTY_FILE, Problems
+from colabel.data.source import LineFile, Source
+from colabel.data.strings import StringTable, StringTableBuilder
+from colabel.errors import DataError
+from colabel.progress import SILENT, Progress, track
+from colabel.types import Passage
+
+_UNPACKED = "corpus.jsonl"
+_READ_AHEAD = 1 << 20
+
+
+class PassageTable:
+    """Row → passage. ``ids`` maps rows to ids and back; ``fingerprint`` names the contents.
+
+    ``offsets`` int64 [n + 1] holds the first byte of each passage's line and the size of the file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[str], Passage],
+        offsets: np.ndarray,
+        ids: StringTable,
+        fingerprint: str,
+    ) -> None:
+        self.ids = ids
+        self.fingerprint = fingerprint
+        self._parse = parse
+        self._offsets = offsets
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._closer = weakref.finalize(self, os.close, self._descriptor)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, row: int) -> Passage:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of a collection with {len(self)} passages")
+        start, end = int(self._offsets[row]), int(self._offsets[row + 1])
+        raw = os.pread(self._descriptor, end - start, start)
+        return self._parse(raw.split(b"\n", 1)[0].removesuffix(b"\r").decode("utf-8"))
+
+    def __iter__(self) -> Iterator[Passage]:
+        """All passages in order, read sequentially."""
+        return self.range(0, len(self))
+
+    def range(self, start: int, stop: int) -> Iterator[Passage]:
+        """Passages of rows ``start`` to ``stop`` − 1, read sequentially."""
+        with self._path.open("rb", buffering=_READ_AHEAD) as file:
+            for row in range(start, stop):
+                file.seek(int(self._offsets[row]))
+                yield self._parse(file.readline().removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+
+    def get(self, passage_id: str) -> Passage:
+        """The passage with this id."""
+        row = self.ids.row(passage_id)
+        if row < 0:
+            raise DataError(f"no passage '{passage_id}' in a collection of {len(self):,}")
+        return self[row]
+
+    def rows(self, passage_ids: Iterable[str]) -> np.ndarray:
+        """Rows of many ids, int64, −1 for unknown ones."""
+        return self.ids.rows(passage_ids)
+
+
+def open_passages(
+    source: Source, problems: Problems, cache: Path | None = None, progress: Progress = SILENT
+) -> PassageTable:
+    """Index the passages of a source once, under ``cache``, and open them.
+
+    A plain file with one passage a line is read in place; anything else is unpacked into the artefact. Without
+    a cache the artefact lives in a temporary folder for as long as the table does.
+    """
+    if cache is None:
+        with ExitStack() as stack:
+            folder = tempfile.TemporaryDirectory(prefix="colabel-")
+            stack.callback(folder.cleanup)
+            table = open_passages(source, problems, Path(folder.name), progress)
+            stack.pop_all()
+            weakref.finalize(table, folder.cleanup)
+            return table
+    line_file = source.line_file()
+    corpus = source.corpus_fingerprint()
+    plan = Plan("passages", {"provenance": source.provenance()}, {"corpus": corpus}, format=1)
+    target = cache / "passages"
+    manifest = build(target, plan, lambda space: _write(space, source, line_file, problems, progress))
+    ids = StringTable.open(target, "ids")
+    offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
+    opened = line_file or LineFile(target / _UNPACKED, parse_passage)
+    return PassageTable(opened.path, opened.parse, offsets, ids, manifest.inputs["corpus"])
+
+
+def _write(
+    space: Workspace, source: Source, line_file: LineFile | None, problems: Problems, progress: Progress
+) -> dict[str, Any]:
+    """Offsets and ids of every passage; the text as well where it cannot be read in place."""
+    ids = StringTableBuilder()
+    with ExitStack() as stack:
+        unpacked: IO[bytes] | None = None
+        if line_file is None:
+            path = stack.enter_context(space.file(_UNPACKED))
+            unpacked = stack.enter_context(path.open("wb", buffering=_READ_AHEAD))
+        file, offsets, lines, end = _collect(source, unpacked, ids, problems, progress)
+    if line_file is not None:
+        end = line_file.path.stat().st_size
+    offsets.append(end)
+    table = ids.finish()
+    verify_ids(table, file, lines, problems)
+    table.save(space, "ids")
+    with space.file("offsets.npy") as path, path.open("wb") as file:
+        np.save(file, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
+    return {"passages": len(table)}
+
+
+def verify_ids(table: StringTable, file: str, lines: Sequence[int], problems: Problems) -> None:
+    """Report an empty collection and every id that stands twice; ``lines`` holds the line of each row."""
+    if not len(table):
+        problems.add(EMPTY_FILE, file, None, "the collection has no passages")
+    for first, later in table.duplicates():
+        message = f"passage '{table[later]}' stands also at line {lines[first]}"
+        problems.add(DUPLICATE_PASSAGE, file, lines[later], message)
+
+
+def _collect(
+    source: Source,
+    unpacked: IO[bytes] | None,
+    ids: StringTableBuilder,
+    problems: Problems,
+    progress: Progress,
+) -> tuple[str, array[int], array[int], int]:
+    """Read the source once: its file, byte offsets, line numbers, and the size of what was unpacked."""
+    file, offsets, lines, end = source.name, array("q"), array("q"), 0
+    for located in track(source.passages(problems), progress, "reading passages", None, "passages"):
+        passage, file = located.value, located.file
+        ids.append(passage.id)
+        lines.append(located.line)
+        if unpacked is None:
+            offsets.append(located.offset)
+            continue
+        row = {"_id": passage.id, "title": passage.title, "text": passage.text}
+        raw = json.dumps(row, ensure_ascii=False).encode("utf-8") + b"\n"
+        unpacked.write(raw)
+        offsets.append(end)
+        end += len(raw)
+    return file, offsets, lines, end

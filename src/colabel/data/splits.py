@@ -1,0 +1,70 @@
+"""Splits: which are train, dev and test, a dev split where there is none, and no query in two of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from colabel.data.problems import DEV_IN_TRAIN, TEST_IN_DEV, TEST_IN_TRAIN, Kind
+from colabel.types import Qrels
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+_ALIASES = {"validation": DEV, "valid": DEV, "val": DEV, "training": TRAIN, "testing": TEST}
+_PRECEDENCE = {(TRAIN, TEST): TEST_IN_TRAIN, (TRAIN, DEV): DEV_IN_TRAIN, (DEV, TEST): TEST_IN_DEV}
+
+
+def canonical_split(name: str) -> str:
+    """Our name of a split.
+
+    >>> canonical_split("validation"), canonical_split("train"), canonical_split("all")
+    ('dev', 'train', 'all')
+    """
+    return _ALIASES.get(name.lower(), name)
+
+
+def normalise_query(text: str) -> str:
+    """The form in which two queries count as the same: letter case and white space do not matter.
+
+    >>> normalise_query("How are  Glacier caves formed? ")
+    'how are glacier caves formed?'
+    """
+    return " ".join(text.casefold().split())
+
+
+class Leak(NamedTuple):
+    """A query of ``split`` that occurs in ``later`` as well, there as ``twin``."""
+
+    kind: Kind
+    split: str
+    query_id: str
+    later: str
+    twin: str
+
+    @property
+    def message(self) -> str:
+        """The sentence for reports."""
+        return f"{self.later} query '{self.twin}' also occurs in {self.split} (as '{self.query_id}')"
+
+
+def leaks(labels: Mapping[str, Qrels], queries: Mapping[str, str]) -> Iterator[Leak]:
+    """Queries of train that stand in dev or test, and of dev that stand in test, by id or by text."""
+    for (split, later), kind in _PRECEDENCE.items():
+        texts = {normalise_query(queries[query_id]): query_id for query_id in labels.get(later, {})}
+        for query_id in labels.get(split, {}):
+            twin = texts.get(normalise_query(queries[query_id]))
+            if twin is not None:
+                yield Leak(kind, split, query_id, later, twin)
+
+
+def stable_fraction(text: str, salt: str) -> float:
+    """A number in [0, 1) that depends on nothing but the two strings."""
+    digest = hashlib.blake2b(f"{salt}\0{text}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def hold_out(train: Qrels, share: float) -> tuple[Qrels, Qrels]:
+    """Split train into (train, dev) by a hash of the query id: ``share`` of the queries become dev."""
+    held = {query_id for query_id in train if stable_fraction(query_id, "dev") < share}
+    rest = {query_id: labels for query_id, labels in train.items() if query_id not in held}
+    return rest, {query_id: labels for query_id, labels in train.items() if query_id in held}

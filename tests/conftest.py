@@ -1,0 +1,75 @@
+"""Fixtures that many tests share: small collections on disk, and the real ones where they are present."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """Folder of a real collection; the test is skipped where it is absent."""
+
+    def folder(name: str) -> Path:
+        path = SHARED / "data" / name
+        if not path.is_dir():
+            pytest.skip(f"the real collection '{name}' is not on this machine")
+        return path
+
+    return folder
+
+
+PASSAGES = [
+    {"_id": "d1", "title": "Glacier cave", "text": "A cave formed within the ice of a glacier."},
+    {"_id": "d2", "title": "", "text": "Melt water carves tunnels through the ice."},
+    {"_id": "d3", "title": "Harbour", "text": ""},
+    {"_id": "d4", "title": "Fjord", "text": "A long narrow inlet with steep sides, made by a glacier."},
+    {"_id": "d5", "title": "Été", "text": "Une saison. 夏 is the same season."},
+]
+QUERIES = {
+    "q1": "how are glacier caves formed",
+    "q2": "what is a fjord",
+    "q3": "summer",
+    "q4": "harbour",
+    "q5": "tunnels in ice",
+}
+LABELS = {
+    "train": [("q1", "d1", 2), ("q1", "d2", 1), ("q1", "d4", 1), ("q3", "d5", 1), ("q3", "d1", 0)],
+    "dev": [("q4", "d3", 1)],
+    "test": [("q2", "d4", 2), ("q5", "d2", 1), ("q5", "d1", 1)],
+}
+
+
+@pytest.fixture
+def write_beir(tmp_path: Path) -> Callable[..., Path]:
+    """Write a small BEIR folder; parts can be replaced by raw text to break them."""
+
+    def write(name: str = "caves", *, gzipped: bool = False, **raw: str | bytes | None) -> Path:
+        folder = tmp_path / name
+        (folder / "qrels").mkdir(parents=True)
+        files: dict[str, str | bytes | None] = {
+            "corpus.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in PASSAGES),
+            "queries.jsonl": "".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in QUERIES.items()),
+        }
+        for split, labels in LABELS.items():
+            rows = "".join(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in labels)
+            files[f"qrels/{split}.tsv"] = "query-id\tcorpus-id\tscore\n" + rows
+        files |= {key.replace("__", "/") + (".tsv" if "__" in key else ".jsonl"): value for key, value in raw.items()}
+        for path, content in files.items():
+            if content is None:
+                continue
+            data = content.encode() if isinstance(content, str) else content
+            (folder / path).parent.mkdir(exist_ok=True)
+            if gzipped:
+                (folder / f"{path}.gz").write_bytes(gzip.compress(data))
+            else:
+                (folder / path).write_bytes(data)
+        return folder
+
+    return write

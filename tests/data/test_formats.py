@@ -1,0 +1,249 @@
+"""Every format gives the same dataset, and the counts of the real collections are what their makers say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.conftest import LABELS, PASSAGES, QUERIES
+
+from colabel.data import check, convert, hide_labels, load_dataset, open_source, read_triples
+from colabel.data.hiding import hidden_labels
+from colabel.data.problems import Collected, Strict
+from colabel.data.trec import read_run, run_line
+from colabel.errors import DataError, UsageError
+from colabel.settings import DataSettings
+from colabel.types import Passage, ScoredPassage, Triple
+
+WriteBeir = Callable[..., Path]
+
+
+def assert_is_caves(data: str | DataSettings, *, titles: bool = True, text_equal: bool = True) -> None:
+    dataset = load_dataset(data)
+    assert list(dataset.passages.ids) == [row["_id"] for row in PASSAGES]
+    for row, passage in zip(PASSAGES, dataset.passages, strict=True):
+        if titles:
+            assert passage == Passage(row["_id"], row["title"], row["text"])
+        else:
+            assert passage.full_text == f"{row['title']} {row['text']}".strip()
+    assert dataset.passages.get("d4").id == "d4"
+    assert dict(dataset.queries) == QUERIES
+    for split, labels in LABELS.items():
+        flat = [(q, p, g) for q, rels in dataset.labels(split).items() for p, g in rels.items()]
+        assert sorted(flat) == sorted(labels)
+    assert check(data).ok
+
+
+@pytest.mark.parametrize("gzipped", [False, True])
+def test_beir(write_beir: WriteBeir, gzipped: bool) -> None:
+    assert_is_caves(str(write_beir(gzipped=gzipped)))
+
+
+@pytest.mark.parametrize("to", ["beir", "trec", "msmarco"])
+def test_convert_and_read_back(write_beir: WriteBeir, tmp_path: Path, to: str) -> None:
+    convert(load_dataset(str(write_beir())), tmp_path / "out", to)
+    assert_is_caves(str(tmp_path / "out"), titles=to != "msmarco")
+
+
+def test_convert_refuses_an_unknown_format_and_keeps_hidden_labels_out_of_trec(
+    write_beir: WriteBeir, tmp_path: Path
+) -> None:
+    dataset = load_dataset(str(write_beir()))
+    with pytest.raises(UsageError, match="expected one of beir, msmarco, trec"):
+        convert(dataset, tmp_path / "out", "xml")
+    with pytest.raises(UsageError, match="hidden labels"):
+        convert(hide_labels(dataset), tmp_path / "out", "trec")
+    assert not (tmp_path / "out").exists()
+
+
+def test_jsonl_with_free_columns(tmp_path: Path) -> None:
+    docs = [{"docno": row["_id"], "head": row["title"], "a": row["text"][:5], "b": row["text"][5:]} for row in PASSAGES]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"qid": q, "ask": t}) + "\n" for q, t in QUERIES.items()))
+    (tmp_path / "train.jsonl").write_text('{"qid": "q1", "doc": "d1"}\n')
+    (tmp_path / "test.txt").write_text("q2 0 d4 2\n")
+    settings = DataSettings(
+        source=f"jsonl:{tmp_path / 'docs.jsonl'}",
+        queries=(str(tmp_path / "q.jsonl"),),
+        labels={"train": str(tmp_path / "train.jsonl"), "test": str(tmp_path / "test.txt")},
+        columns={
+            "passage_id": "docno",
+            "passage_title": "head",
+            "passage_text": "a+b",
+            "query_id": "qid",
+            "query_text": "ask",
+            "label_query": "qid",
+            "label_passage": "doc",
+            "label_grade": "",
+        },
+        holdout=0.0,
+    )
+    dataset = load_dataset(settings)
+    assert dataset.passages.get("d1") == Passage("d1", "Glacier cave", "A cav e formed within the ice of a glacier.")
+    assert dataset.labels("train") == {"q1": {"d1": 1}}
+    assert dataset.labels("test") == {"q2": {"d4": 2}}
+
+
+def test_hugging_face_on_disk(tmp_path: Path, write_beir: WriteBeir) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(PASSAGES).save_to_disk(str(tmp_path / "hf" / "corpus"))
+    rows = [{"_id": query, "text": text} for query, text in QUERIES.items()]
+    datasets.DatasetDict({"queries": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "hf" / "queries"))
+    qrels = {
+        split: datasets.Dataset.from_list([{"query-id": q, "corpus-id": p, "score": g} for q, p, g in labels])
+        for split, labels in LABELS.items()
+    }
+    datasets.DatasetDict(qrels).save_to_disk(str(tmp_path / "hf" / "qrels"))
+    assert_is_caves(f"hf:{tmp_path / 'hf'}")
+    with pytest.raises(DataError, match="save_to_disk"):
+        load_dataset(f"hf:{write_beir('other')}")
+
+
+class _Doc(NamedTuple):
+    doc_id: str
+    title: str
+    text: str
+
+    def default_text(self) -> str:
+        return f"{self.title} {self.text}"
+
+
+@pytest.fixture
+def irds_caves(tmp_path: Path) -> Iterator[str]:
+    """A local data set in ir_datasets' own registry: its real code paths, no download."""
+    import ir_datasets
+    from ir_datasets.formats import TrecQrels, TsvQueries
+    from ir_datasets.formats.base import BaseDocs
+
+    class CaveDocs(BaseDocs):
+        def docs_iter(self) -> Iterator[_Doc]:
+            return (_Doc(row["_id"], row["title"], row["text"]) for row in PASSAGES)
+
+        def docs_cls(self) -> type:
+            return _Doc
+
+        def docs_count(self) -> int:
+            return len(PASSAGES)
+
+        def docs_namespace(self) -> str:
+            return "caves"
+
+        def docs_lang(self) -> str:
+            return "en"
+
+    class Local:
+        def __init__(self, path: Path) -> None:
+            self._path = path
+
+        def stream(self) -> object:
+            return self._path.open("rb")
+
+        def path(self) -> str:
+            return str(self._path)
+
+    docs = CaveDocs()
+    names = ["caves-test-set"]
+    ir_datasets.registry.register(names[0], ir_datasets.Dataset(docs))
+    for split, labels in LABELS.items():
+        ids = {query for query, _, _ in labels}
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{q}\t{t}\n" for q, t in QUERIES.items() if q in ids))
+        (tmp_path / f"{split}.qrels").write_text("".join(f"{q} 0 {p} {g}\n" for q, p, g in labels))
+        parts = (TsvQueries(Local(tmp_path / f"{split}.tsv")), TrecQrels(Local(tmp_path / f"{split}.qrels"), {}))
+        names.append(f"caves-test-set/{split}")
+        ir_datasets.registry.register(names[-1], ir_datasets.Dataset(docs, *parts))
+    yield names[0]
+    for name in names:
+        del ir_datasets.registry._registered[name]
+
+
+def test_ir_datasets(irds_caves: str) -> None:
+    assert_is_caves(f"irds:{irds_caves}")
+    assert_is_caves(f"irds:{irds_caves}/train+{irds_caves}/dev+{irds_caves}/test")
+    assert load_dataset(f"irds:{irds_caves}/test").splits == ("test",)
+    with pytest.raises(UsageError, match="both train"):
+        load_dataset(f"irds:{irds_caves}/train+{irds_caves}/train")
+
+
+def test_ir_datasets_unknown_id() -> None:
+    with pytest.raises(UsageError, match="no such id; did you mean 'vaswani'"):
+        load_dataset("irds:vaswanni")
+
+
+def test_extra_labels_replace_a_split(write_beir: WriteBeir, tmp_path: Path) -> None:
+    (tmp_path / "test.qrels").write_text("q2 0 d1 3\n")
+    (tmp_path / "more.tsv").write_text("q9\tanother question\n")
+    settings = DataSettings(
+        source=str(write_beir()), labels={"test": str(tmp_path / "test.qrels")}, queries=(str(tmp_path / "more.tsv"),)
+    )
+    dataset = load_dataset(settings)
+    assert dataset.labels("test") == {"q2": {"d1": 3}}
+    assert dataset.queries["q9"] == "another question"
+
+
+def test_triples_as_ids_and_as_texts(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = tmp_path / "ms"
+    convert(load_dataset(str(write_beir())), folder, "msmarco")
+    dataset = load_dataset(str(folder))
+    (folder / "qidpidtriples.train.tsv").write_text("q1\td1\td3\nq3\td5\td1\n")
+    text = {passage.id: passage.full_text for passage in dataset.passages}
+    (folder / "triples.train.tsv").write_text(f"{QUERIES['q1']}\t{text['d1']}\t{text['d3']}\n")
+    assert list(read_triples(folder / "qidpidtriples.train.tsv", dataset)) == [
+        Triple("q1", "d1", "d3"),
+        Triple("q3", "d5", "d1"),
+    ]
+    assert list(read_triples(folder / "triples.train.tsv", dataset)) == [Triple("q1", "d1", "d3")]
+    (folder / "bad.tsv").write_text("q1\td1\td3\nq1\td1\tnone\nq1\td1\n")
+    problems = Collected()
+    assert len(list(read_triples(folder / "bad.tsv", dataset, problems))) == 1
+    assert [(p.kind.name, p.line) for p in problems] == [("unknown-passage", 2), ("bad-columns", 3)]
+
+
+def test_run_files(tmp_path: Path) -> None:
+    rows = [ScoredPassage("q1", "d1", 1, 12.345678), ScoredPassage("q1", "d2", 2, -3.0)]
+    path = tmp_path / "run.txt.gz"
+    path.write_bytes(gzip.compress("".join(run_line(row, "x") + "\n" for row in rows).encode()))
+    assert [located.value for located in read_run(path, Strict())] == rows
+    (tmp_path / "bad.run").write_text("q1 Q0 d1 1 nan x\n")
+    with pytest.raises(DataError, match=r"bad\.run:1: the score is 'nan'"):
+        list(read_run(tmp_path / "bad.run", Strict()))
+
+
+@pytest.mark.parametrize("name", ["nfcorpus", "semanlink", "cranfield", "scifact", "cosqa", "wikiqa", "trec-dl19-pool"])
+def test_real_collections_have_the_counts_their_makers_state(shared_data: Callable[[str], Path], name: str) -> None:
+    folder = shared_data(name)
+    stats = json.loads((folder / "stats.json").read_text(encoding="utf-8"))
+    report = check(str(folder))
+    assert report.ok
+    assert report.passages == stats["docs"]
+    found = {
+        split: {
+            "queries": counts.queries,
+            "qrels": counts.labels,
+            "positive": counts.positive,
+            "mean_rel": round(counts.mean_positive, 2),
+        }
+        for split, counts in report.splits.items()
+    }
+    assert found == stats["splits"]
+    assert report.relevant_from == (2 if name == "trec-dl19-pool" else 1)
+    assert report.problems.counts["test-query-in-train"] == {"nfcorpus": 4, "scifact": 2}.get(name, 0)
+    assert round(report.passage_words.mean, 1) == stats["mean_doc_words"]
+
+
+def test_unknown_places(tmp_path: Path) -> None:
+    for source in ("nowhere", "hf:nowhere", "jsonl:nowhere", "pydocs:many", str(tmp_path)):
+        with pytest.raises(UsageError):
+            open_source(DataSettings(source=source))
+
+
+def test_hidden_labels_survive_conversion(write_beir: WriteBeir, tmp_path: Path) -> None:
+    sparse = hide_labels(load_dataset(str(write_beir())), keep=1, seed=0)
+    convert(sparse, tmp_path / "sparse", "beir")
+    again = load_dataset(str(tmp_path / "sparse"))
+    assert hidden_labels(again) == hidden_labels(sparse) != {}
+    assert again.labels("train") == sparse.labels("train")
+    assert check(str(tmp_path / "sparse")).splits["train"].hidden == 2
