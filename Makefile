@@ -1,0 +1,40 @@
+# Every target sets up what it needs: on a fresh machine, `make demo` or `make test` is all there is to type.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow check format bench docs clean
+
+demo: $(READY)
+	$(BIN)/colabel demo --out demo
+
+test: $(READY)
+	$(BIN)/pytest -q
+
+test-slow: $(READY)
+	$(BIN)/pytest -q -m slow
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) demo
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "colabel needs Python 3.11 or newer; set PYTHON=python3.11 and remove $(VENV)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[offline,dev]"
+	touch $(READY)

@@ -1,0 +1,5 @@
+"""``python -m colabel``."""
+
+from colabel.cli import main
+
+main()

@@ -1,0 +1,61 @@
+"""The command line: thin calls of the public functions with the same names.
+
+Data goes to stdout; progress, log lines and errors go to stderr. Exit 0: done; 1: the data or an artefact is
+wrong; 2: the call is wrong; 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from colabel import __version__
+from colabel.cli.data import check_command, convert_command
+from colabel.cli.output import configure_logging, fail
+from colabel.cli.run import demo_command, run_command
+from colabel.errors import ColabelError
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(__version__, "-V", "--version", prog_name="colabel")
+@click.option("-v", "--verbose", is_flag=True, help="Say more of what is going on.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
+def cli(verbose: bool, quiet: bool, debug: bool) -> None:
+    """Train retrievers from incomplete relevance labels.
+
+    Example: colabel check my-collection/
+    """
+    configure_logging(verbose=verbose, quiet=quiet)
+
+
+for _command in (check_command, convert_command, demo_command, run_command):
+    cli.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every failure becomes a sentence and an exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    try:
+        code = cli.main(args=arguments, prog_name="colabel", standalone_mode=False)
+    except click.exceptions.Abort:
+        fail("interrupted; the same command continues where it stopped", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except ColabelError as error:
+        if debug:
+            raise
+        fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # `colabel … | head` closed the pipe: not an error
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        fail(f"a bug in colabel: {type(error).__name__}: {error}. Run again with --debug before the command", 1)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,46 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from colabel.settings import DataSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the
+documentation of installed libraries), pydocs:N, or a .toml recipe, whose [data] table is used."""
+
+
+def dataset_argument(function: F) -> F:
+    """DATASET and --set."""
+    function = click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a setting, such as data.relevant_from=2. May be given several times.",
+    )(function)
+    return click.argument("dataset")(function)
+
+
+def out_option(help: str) -> Callable[[F], F]:
+    """--out, required."""
+    return click.option("--out", required=True, type=click.Path(path_type=Path), help=help)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def data_settings(dataset: str, overrides: tuple[str, ...]) -> DataSettings:
+    """The [data] settings that DATASET and --set mean together."""
+    from colabel.recipe import load_recipe, recipe_from_overrides
+
+    if dataset.endswith(".toml"):
+        return load_recipe(Path(dataset), overrides).data
+    return recipe_from_overrides(dataset, overrides).data

@@ -1,0 +1,96 @@
+"""What commands print: tables and JSON on stdout; progress, log lines and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from colabel.progress import SILENT, Progress, Task
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichBar
+    from rich.progress import TaskID
+
+
+def configure_logging(*, verbose: bool, quiet: bool) -> None:
+    """Log to stderr: warnings always, information on a terminal or with --verbose."""
+    level = logging.INFO if verbose or sys.stderr.isatty() else logging.WARNING
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("colabel").setLevel(logging.ERROR if quiet else level)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print the sentence and leave."""
+    click.echo(f"colabel: {message}", err=True)
+    sys.exit(code)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """An aligned text table: the first column to the left, the others to the right.
+
+    >>> print(table(["split", "queries"], [["train", "809"], ["test", "300"]]))
+    split  queries
+    train      809
+    test       300
+    """
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    lines = []
+    for row in [header, *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+@contextmanager
+def terminal_progress() -> Iterator[Progress]:
+    """Bars on stderr while the block runs; silent where stderr is not a terminal or --quiet was given."""
+    if not sys.stderr.isatty() or logging.getLogger("colabel").level >= logging.ERROR:
+        yield SILENT
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichBar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}  {task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with RichBar(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bars(bar)
+
+
+class _Bars:
+    def __init__(self, bar: RichBar) -> None:
+        self._bar = bar
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        return _Bar(self._bar, self._bar.add_task(what, total=total, unit=unit, rate=""))
+
+
+class _Bar:
+    def __init__(self, bar: RichBar, task: TaskID) -> None:
+        self._bar, self._task = bar, task
+
+    def advance(self, steps: int = 1) -> None:
+        self._bar.advance(self._task, steps)
+        speed = self._bar.tasks[self._bar.task_ids.index(self._task)].speed
+        self._bar.update(self._task, rate=f"{speed:,.0f}/s" if speed else "")
+
+    def close(self) -> None:
+        self._bar.remove_task(self._task)

