@@ -73,3 +73,37 @@ def write_beir(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+WORDS = """a the of in is by to and how what are cave caves glacier ice melt water tunnels formed within through carves
+fjord long narrow inlet with steep sides made harbour summer season old une same""".split()  # noqa: SIM905
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer BERT with random weights and a vocabulary of a few dozen pieces: real code paths, no download."""
+    import string
+
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny") / "bert"
+    folder.mkdir()
+    letters = [piece for letter in string.ascii_lowercase for piece in (letter, f"##{letter}")]
+    special = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = list(dict.fromkeys([*special, *string.punctuation, *letters, *WORDS]))
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=True, model_max_length=64)
+    tokenizer.save_pretrained(str(folder))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,  # large enough for contexts to matter
+    )
+    BertModel(config).save_pretrained(str(folder))
+    return folder

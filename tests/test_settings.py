@@ -40,11 +40,11 @@ def test_recipe_mirrors_the_settings(tmp_path: Path) -> None:
         ),
         (
             "[data]\nsource='x'\n[collective]\nclusters = '3'\n",
-            [":4:", "'collective.clusters' is '3'", "from 1 to 4096"],
+            [":4:", "'collective.clusters' is '3'", "from 1 to 4,096"],
         ),
         ("[data]\nsource='x'\n[collective]\nclusters = true\n", ["'collective.clusters' is True", "whole number"]),
-        ("[data]\nsource='x'\n[collective]\nclusters = 0\n", ["'collective.clusters' is 0", "from 1 to 4096"]),
-        ("[data]\nsource='x'\n[collective]\nbeta = nan\n", ["'collective.beta' is nan", "from 0 to 1000"]),
+        ("[data]\nsource='x'\n[collective]\nclusters = 0\n", ["'collective.clusters' is 0", "from 1 to 4,096"]),
+        ("[data]\nsource='x'\n[collective]\nbeta = nan\n", ["'collective.beta' is nan", "from 0.0 to 1,000.0"]),
         ("[data]\nsource='x'\n[collective]\ncentroids = 30\n", [":4:", "'collective.centroids' is 30", "1 to 24"]),
         ("[dataa]\nsource='x'\n", [":1:", "unknown key 'dataa'", "did you mean 'data'"]),
         ("seed = 1\n", ["'data' is missing"]),
@@ -56,6 +56,10 @@ def test_recipe_mirrors_the_settings(tmp_path: Path) -> None:
         ("[data]\nsource = 'x'\nlabels = 'x'\n", ["'data.labels' is 'x'", "table of strings"]),
         ("[data]\nsource = 'x'\nqueries = [1]\n", ["'data.queries' is [1]", "list of strings"]),
         ("[data\n", ["not valid TOML", "line 1"]),
+        ("x = " + "[" * 5000 + "\n", ["not valid TOML"]),
+        (f"[data]\nsource='x'\n[collective]\nbeta = {'9' * 400}\n", ["'collective.beta' is 999", "1,000.0"]),
+        (f"[data]\nsource='x'\nhide_seed = {'9' * 400}\n", ["'data.hide_seed' is 999", "at least 0"]),
+        (f"x = {'9' * 5000}\n", ["not valid TOML"]),
     ],
 )
 def test_a_wrong_recipe_is_a_sentence_with_file_and_remedy(tmp_path: Path, text: str, expected: list[str]) -> None:
@@ -83,6 +87,8 @@ def test_overrides(tmp_path: Path) -> None:
     assert (loaded.collective.beta, loaded.seed, loaded.data.source) == (0.5, 3, "pydocs:100")
     with pytest.raises(SettingsError, match=r"SECTION\.KEY=VALUE"):
         recipe(tmp_path, text, "nonsense")
+    with pytest.raises(SettingsError, match=r"recipe\.toml: 'collective\.clusters' is 0"):  # not a line of the file
+        recipe(tmp_path, text + "[collective]\nclusters = 24\n", "collective.clusters=0")
     with pytest.raises(SettingsError, match="'seed' is not a table"):
         recipe(tmp_path, "seed = 1\n" + text, "seed.x=1")
 
@@ -93,6 +99,9 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     assert loaded.data.source == str(tmp_path / "mine")
     assert loaded.data.queries == (str(tmp_path / "q.tsv"),)
     assert loaded.data.labels == {"test": str(tmp_path / "t.txt")}
+    (tmp_path / "pydocs").mkdir()
+    assert recipe(tmp_path, '[data]\nsource = "pydocs"\n').data.source == "pydocs", "a name stays a name"
+    assert recipe(tmp_path, '[data]\nsource = "none"\n').data.source == str(tmp_path / "none")
     assert recipe(tmp_path, '[data]\nsource = "jsonl:a.jsonl"\n').data.source == f"jsonl:{tmp_path / 'a.jsonl'}"
 
 

@@ -22,14 +22,13 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     text = _read(path)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # besides TOML's own: numbers too long, nesting too deep
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    for override in overrides:
-        _override(table, override)
+    overridden = [_override(table, override) for override in overrides]
     try:
         recipe = build_recipe(table)
     except SettingsError as error:
-        line = locate(text, str(error))
+        line = None if any(f"'{key}'" in str(error) for key in overridden) else locate(text, str(error))
         raise SettingsError(f"{path}{'' if line is None else f':{line}'}: {error}") from None
     return dataclasses.replace(recipe, data=_relative_to(recipe.data, path.parent))
 
@@ -95,13 +94,14 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _override(table: dict[str, Any], override: str) -> None:
+def _override(table: dict[str, Any], override: str) -> str:
+    """Set one value and return its key."""
     key, equals, value_text = override.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
         raise SettingsError(f"--set {override!r}: expected SECTION.KEY=VALUE, such as collective.beta=0.5")
     try:
         value = tomllib.loads(f"value = {value_text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = value_text.strip()  # a bare word is a string: --set data.source=pydocs
     *sections, name = key.strip().split(".")
     for section in sections:
@@ -109,6 +109,7 @@ def _override(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise SettingsError(f"--set {override!r}: '{section}' is not a table")
     table[name] = value
+    return key.strip()
 
 
 def _relative_to(data: Any, folder: Path) -> Any:
@@ -117,7 +118,7 @@ def _relative_to(data: Any, folder: Path) -> Any:
     source = data.source
     if colon and kind in ("hf", "jsonl"):
         source = f"{kind}:{folder / rest}"
-    elif not colon and (folder / data.source).exists():
+    elif not colon and data.source != "pydocs":
         source = str(folder / data.source)
     return dataclasses.replace(
         data,

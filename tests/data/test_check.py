@@ -40,6 +40,7 @@ CASES: list[tuple[str, dict[str, str | bytes | None], tuple[str, str, int | None
         {"queries": '{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n'},
         ("duplicate-query", "queries.jsonl", 2),
     ),
+    ("no text column", {"corpus": '{"_id": "d1", "title": "x", "body": "y"}\n'}, ("missing-field", "corpus.jsonl", 1)),
     ("unknown query", {"qrels__dev": "q4\td3\t1\nq99\td1\t1\n"}, ("unknown-query", "dev.tsv", 2)),
     ("unknown passage", {"qrels__dev": "q4\td99\t1\n"}, ("unknown-passage", "dev.tsv", 1)),
     ("negative grade", {"qrels__dev": "q4\td3\t-1\n"}, ("bad-grade", "dev.tsv", 1)),
@@ -126,3 +127,87 @@ def test_report_as_json(write_beir: WriteBeir) -> None:
     assert table["passages"] == 5
     assert table["splits"]["train"]["mean_relevant"] == 2.0
     assert table["problems"][0]["line"] == 1
+
+
+def test_mistyped_columns_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "d1", "abstract": "ice", "body": "cold"}\n')
+    (tmp_path / "labels.jsonl").write_text('{"q": "q1", "d": "d1", "grade": 0}\n')
+    (tmp_path / "queries.tsv").write_text("q1\tice\n")
+    base = {"passage_id": "id", "label_query": "q", "label_passage": "d"}
+
+    def kinds(**columns: str) -> dict[str, int]:
+        settings = DataSettings(
+            source=f"jsonl:{tmp_path / 'docs.jsonl'}",
+            queries=(str(tmp_path / "queries.tsv"),),
+            labels={"test": str(tmp_path / "labels.jsonl")},
+            columns={**base, **columns},
+        )
+        return dict(check(settings).problems.counts)
+
+    assert kinds(passage_text="abstract+body", label_grade="grade") == {}
+    assert kinds(passage_text="abstract+note", label_grade="grade") == {}, "one of several columns may be absent"
+    assert "missing-field" in kinds(passage_text="abstrct+bdy", label_grade="grade")
+    assert kinds(passage_text="abstract", label_grade="garde") == {"missing-field": 1}
+
+
+def test_columns_apply_to_beir_folders_and_change_the_fingerprint(write_beir: WriteBeir, tmp_path: Path) -> None:
+    rows = "".join(f'{{"_id": "d{n}", "text": "a{n}", "body": "b{n}"}}\n' for n in range(1, 6))
+    folder = str(write_beir(corpus=rows))
+    first = load_dataset(folder, cache=tmp_path / "cache")
+    other = load_dataset(DataSettings(source=folder, columns={"passage_text": "body"}), cache=tmp_path / "cache")
+    assert (first.passages[0].text, other.passages[0].text) == ("a1", "b1")
+    assert first.passages.fingerprint != other.passages.fingerprint
+
+
+def test_two_files_for_one_split(write_beir: WriteBeir) -> None:
+    folder = write_beir(qrels__validation="q4\td3\t1\n")
+    for read in (check, load_dataset):
+        with pytest.raises(DataError, match="'dev' and 'validation' both mean the split 'dev'"):
+            read(str(folder))
+
+
+def test_split_names_are_read_in_any_case_and_never_leave_the_folder(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = write_beir(
+        qrels__train=None, qrels__TRAIN="q1\td1\t1\n", qrels__dev=None, **{"qrels__dev.small": "q4\td3\t1\n"}
+    )
+    (folder / "qrels" / "._test.tsv").write_text("junk of a file manager")
+    assert set(load_dataset(str(folder)).splits) == {"train", "dev", "test"}
+    settings = DataSettings(source=str(folder), labels={"../../evil": str(folder / "qrels" / "test.tsv")})
+    with pytest.raises(DataError, match="cannot be the name of a split"):
+        load_dataset(settings)
+
+
+def test_a_label_cannot_be_hidden_and_visible(write_beir: WriteBeir) -> None:
+    folder = write_beir()
+    (folder / "hidden").mkdir()
+    (folder / "hidden" / "train.tsv").write_text("q1\td1\t2\n")
+    assert check(str(folder)).problems.counts == {"hidden-and-visible": 1}
+    with pytest.raises(DataError, match="both hidden and visible"):
+        load_dataset(str(folder))
+
+
+def test_dropped_labels_are_counted(write_beir: WriteBeir, caplog: pytest.LogCaptureFixture) -> None:
+    lines = "q4\td3\t1\n" + "".join(f"q4\tgone{number}\t1\n" for number in range(7))
+    settings = DataSettings(source=str(write_beir(qrels__dev=lines)), unknown_labels="drop")
+    assert load_dataset(settings).warnings == {"dropped-label": 7}
+    assert "and 6 more of the kind 'dropped-label'" in caplog.text
+
+
+def test_an_unreadable_folder_is_not_an_empty_one(write_beir: WriteBeir, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_beir()
+    iterdir = Path.iterdir
+
+    def denied(self: Path) -> object:
+        if self.name == "qrels":
+            raise PermissionError(13, "Permission denied", str(self))
+        return iterdir(self)
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(DataError, match="qrels: cannot be read: Permission denied"):
+        check(str(folder))
+
+
+def test_a_query_may_be_called_qid(write_beir: WriteBeir) -> None:
+    folder = write_beir(queries='{"_id": "qid", "text": "x"}\n', qrels__train=None, qrels__dev=None,
+                        qrels__test="\nquery-id\tcorpus-id\tscore\nqid\td1\t1\n")  # fmt: skip
+    assert load_dataset(str(folder)).labels("test") == {"qid": {"d1": 1}}

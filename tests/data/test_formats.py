@@ -247,3 +247,39 @@ def test_hidden_labels_survive_conversion(write_beir: WriteBeir, tmp_path: Path)
     assert hidden_labels(again) == hidden_labels(sparse) != {}
     assert again.labels("train") == sparse.labels("train")
     assert check(str(tmp_path / "sparse")).splits["train"].hidden == 2
+
+
+def test_conversion_keeps_the_cut_off_and_unlabelled_queries(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = write_beir("trec-dl-mine")
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write('{"_id": "extra", "text": "nobody judged this"}\n')
+    for to in ("beir", "trec", "msmarco"):
+        convert(load_dataset(str(folder)), tmp_path / to, to)
+        again = load_dataset(str(tmp_path / to))
+        assert again.relevant_from == 2
+        assert again.queries["extra"] == "nobody judged this"
+
+
+def test_conversion_follows_everything_it_writes(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = write_beir()
+    convert(load_dataset(str(folder)), tmp_path / "out")
+    (folder / "queries.jsonl").write_text(
+        (folder / "queries.jsonl").read_text().replace("tunnels in ice", "ice tunnels")
+    )
+    convert(load_dataset(str(folder)), tmp_path / "out")
+    assert load_dataset(str(tmp_path / "out")).queries["q5"] == "ice tunnels"
+    with pytest.raises(UsageError, match="holds the collection that is to be converted"):
+        convert(load_dataset(str(tmp_path / "out")), tmp_path / "out", "trec")
+    assert check(str(tmp_path / "out")).ok
+
+
+def test_hostile_documents_are_read_in_linear_time(tmp_path: Path) -> None:
+    import time
+
+    from colabel.data.trec import read_documents
+
+    path = tmp_path / "documents.trec"
+    path.write_text("<DOC>\n<DOCNO>d1</DOCNO>\n" + "<TEXT> <BODY> " * 20_000 + "\n</DOC>\n")
+    start = time.perf_counter()
+    assert len(list(read_documents(path, Collected()))) == 1
+    assert time.perf_counter() - start < 2

@@ -1,9 +1,9 @@
 """Artefacts: folders that a stage writes once, whole or not at all, and that say how they were made."""
 
-from colabel.artefacts.build import Plan, Workspace, build
+from colabel.artefacts.build import Plan, Workspace, build, write_json
 from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
 from colabel.artefacts.lock import folder_lock
-from colabel.artefacts.manifest import Manifest, read_manifest
+from colabel.artefacts.manifest import Manifest, parse_manifest, read_manifest
 
 __all__ = [
     "Manifest",
@@ -13,5 +13,7 @@ __all__ = [
     "file_fingerprint",
     "fingerprint",
     "folder_lock",
+    "parse_manifest",
     "read_manifest",
+    "write_json",
 ]

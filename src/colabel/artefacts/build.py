@@ -21,7 +21,7 @@ from typing import Any
 
 from colabel.artefacts.fingerprint import fingerprint
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, library_versions, read_manifest
+from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, library_versions, parse_manifest, read_manifest
 from colabel.errors import ArtefactError
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
 
     ``write`` fills the workspace and returns counts for the manifest; it should skip files that are ``done``.
     """
+    folder = _final_place(folder)
     existing = _finished(folder, plan)
     if existing is not None:
         log.info("%s: up to date (%s)", plan.stage, folder)
@@ -91,7 +92,7 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
     with folder_lock(partial):
         existing = _finished(folder, plan)  # its last writer may have finished while we came
         if existing is not None:
-            shutil.rmtree(partial)
+            shutil.rmtree(partial, ignore_errors=True)
             return existing
         if not _complete(partial, plan):
             _prepare(partial, plan)
@@ -103,23 +104,67 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
         return _publish(partial, folder)
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Write a small JSON file whole or not at all, outside an artefact."""
+    temporary = path.with_name(_TEMPORARY + path.name)
+    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _final_place(folder: Path) -> Path:
+    """The real path of an output folder; refuses places that cannot be renamed to, before any work is done."""
+    folder = folder.resolve()
+    if folder.is_mount() or not folder.name:
+        raise ArtefactError(f"{folder} is a mount point, which cannot be replaced whole; choose a folder inside it")
+    if folder.exists() and not folder.is_dir():
+        raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder")
+    return folder
+
+
 def _finished(folder: Path, plan: Plan) -> Manifest | None:
-    """The manifest in ``folder`` if it is the result of this very plan; refuses a folder that is not ours."""
-    if not folder.exists():
+    """The manifest in ``folder`` if it is the result of this very plan.
+
+    None where there is nothing yet, or an outdated or damaged artefact of the same stage, which may be replaced.
+    Anything else in the folder is not ours to delete.
+    """
+    names = _entries(folder)
+    if not names:
         return None
-    if folder.is_dir() and not any(folder.iterdir()):
-        return None
-    if not (folder / MANIFEST_FILE).is_file():
-        raise ArtefactError(
-            f"{folder} exists and is not a colabel artefact (it has no manifest.json); nothing was written. "
-            "Choose another output folder or move it away"
-        )
     try:
-        manifest = read_manifest(folder)
+        manifest = parse_manifest(folder)
     except ArtefactError as error:
-        log.warning("%s It is built again.", f"{error}.")
-        return None
-    return manifest if manifest.fingerprint == plan.fingerprint else None
+        raise ArtefactError(
+            f"{folder} exists and is not a colabel artefact ({error}); nothing was written. Choose another output "
+            "folder or move it away"
+        ) from None
+    if manifest.stage != plan.stage:
+        raise ArtefactError(
+            f"{folder} holds the result of '{manifest.stage}' and would be replaced by one of '{plan.stage}'; nothing "
+            "was written. Choose another output folder"
+        )
+    if manifest.fingerprint == plan.fingerprint:
+        try:
+            return read_manifest(folder)
+        except ArtefactError as error:
+            log.warning("%s; it is built again", error)
+    foreign = sorted(names - {MANIFEST_FILE} - {Path(name).parts[0] for name in manifest.files})
+    if foreign:
+        raise ArtefactError(
+            f"{folder} would be built again, and holds '{foreign[0]}', which colabel did not write; nothing was "
+            "written. Move it away or choose another output folder"
+        )
+    return None
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise ArtefactError(f"{folder} cannot be read: {error.strerror}") from None
 
 
 def _prepare(partial: Path, plan: Plan) -> None:

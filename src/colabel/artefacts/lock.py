@@ -18,6 +18,7 @@ from pathlib import Path
 from colabel.errors import ArtefactError, LockedError
 
 WRITER_FILE = ".writer.json"
+_ATTEMPTS = 1000
 
 
 @contextlib.contextmanager
@@ -37,18 +38,24 @@ def folder_lock(folder: Path) -> Iterator[None]:
             os.close(descriptor)  # its last owner finished and moved it between our open and our lock
         stack.callback(os.close, descriptor)
         _sign(folder)
-        stack.callback((folder / WRITER_FILE).unlink, missing_ok=True)
+        stack.callback(_unsign, descriptor, folder)
         yield
 
 
 def _open(folder: Path) -> int:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileExistsError:
-        raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder") from None
-    except OSError as error:
-        raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+    """Make the folder and open it; another process may rename it away between the two, so that is tried again."""
+    for _ in range(_ATTEMPTS):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileExistsError, NotADirectoryError):
+            if folder.is_file():
+                raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder") from None
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+    raise ArtefactError(f"{folder} is made and removed again by other processes all the time; try again later")
 
 
 def _acquire(descriptor: int, folder: Path) -> bool:
@@ -77,6 +84,11 @@ def _sign(folder: Path) -> None:
         (folder / WRITER_FILE).write_text(json.dumps(note), encoding="utf-8")
     except OSError as error:
         raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _unsign(descriptor: int, folder: Path) -> None:
+    if _still_there(descriptor, folder):  # else it was renamed, and the path may be another process's by now
+        (folder / WRITER_FILE).unlink(missing_ok=True)
 
 
 def _writer(folder: Path) -> str:

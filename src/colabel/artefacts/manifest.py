@@ -36,7 +36,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of ``manifest.json``."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
 
 
 def library_versions() -> dict[str, str]:
@@ -52,27 +52,33 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
-    """Read and verify the manifest of a finished artefact.
-
-    Raises:
-        ArtefactError: the folder is missing, is not an artefact of ``stage``, or files are gone or cut short.
-    """
+def parse_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest without looking at the files it lists."""
     path = folder / MANIFEST_FILE
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         manifest = Manifest(**table)
         sizes = {str(name): int(size) for name, size in manifest.files.items()}
+        return dataclasses.replace(manifest, files=sizes)
     except FileNotFoundError:
         what = "has no manifest.json, so it is not a finished colabel artefact" if folder.is_dir() else "does not exist"
         raise ArtefactError(f"{folder} {what}; expected the output folder of a colabel stage") from None
     except NotADirectoryError:
         raise ArtefactError(f"{folder} is a file; expected the output folder of a colabel stage") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{path} cannot be read as a manifest ({error}); build the artefact again") from None
+        raise ArtefactError(f"{path} cannot be read as a manifest: {error}") from None
+
+
+def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
+    """Read and verify the manifest of a finished artefact.
+
+    Raises:
+        ArtefactError: the folder is missing, is not an artefact of ``stage``, or files are gone or cut short.
+    """
+    manifest = parse_manifest(folder)
     if stage is not None and manifest.stage != stage:
         raise ArtefactError(f"{folder} holds the result of '{manifest.stage}'; expected one of '{stage}'")
-    for name, size in sizes.items():
+    for name, size in manifest.files.items():
         file = folder / name
         found = file.stat().st_size if file.is_file() else None
         if found != size:

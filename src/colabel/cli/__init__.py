@@ -6,6 +6,7 @@ wrong; 2: the call is wrong; 130: interrupted.
 
 from __future__ import annotations
 
+import io
 import sys
 
 import click
@@ -14,6 +15,7 @@ from colabel import __version__
 from colabel.cli.data import check_command, convert_command
 from colabel.cli.output import configure_logging, fail
 from colabel.cli.run import demo_command, run_command
+from colabel.cli.search import evaluate_command, index_command, rank_command, search_command
 from colabel.errors import ColabelError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,7 +34,16 @@ def cli(verbose: bool, quiet: bool, debug: bool) -> None:
     configure_logging(verbose=verbose, quiet=quiet)
 
 
-for _command in (check_command, convert_command, demo_command, run_command):
+for _command in (
+    check_command,
+    convert_command,
+    demo_command,
+    evaluate_command,
+    index_command,
+    rank_command,
+    run_command,
+    search_command,
+):
     cli.add_command(_command)
 
 
@@ -40,10 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every failure becomes a sentence and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no error
     try:
         code = cli.main(args=arguments, prog_name="colabel", standalone_mode=False)
     except click.exceptions.Abort:
-        fail("interrupted; the same command continues where it stopped", 130)
+        fail("interrupted; finished stages are kept and are not done again", 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -51,9 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
         if debug:
             raise
         fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # `colabel … | head` closed the pipe: not an error
-        sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except Exception as error:
         if debug:
             raise

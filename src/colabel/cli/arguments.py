@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from colabel.settings import DataSettings
+    from colabel.settings import Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,10 +37,10 @@ def out_option(help: str) -> Callable[[F], F]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def data_settings(dataset: str, overrides: tuple[str, ...]) -> DataSettings:
-    """The [data] settings that DATASET and --set mean together."""
+def recipe_settings(dataset: str, overrides: tuple[str, ...]) -> Recipe:
+    """All settings that DATASET (a name or a recipe) and --set mean together."""
     from colabel.recipe import load_recipe, recipe_from_overrides
 
     if dataset.endswith(".toml"):
-        return load_recipe(Path(dataset), overrides).data
-    return recipe_from_overrides(dataset, overrides).data
+        return load_recipe(Path(dataset), overrides)
+    return recipe_from_overrides(dataset, overrides)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from colabel.cli.arguments import DATASET_HELP, data_settings, dataset_argument, json_option, out_option
-from colabel.cli.output import print_json, table, terminal_progress
+from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
+from colabel.cli.output import emit, print_json, table, terminal_progress
 
 if TYPE_CHECKING:
     from colabel.data import CheckReport
@@ -35,11 +36,11 @@ def check_command(dataset: str, overrides: tuple[str, ...], as_json: bool, show_
     from colabel import check
 
     with terminal_progress() as progress:
-        report = check(data_settings(dataset, overrides), progress=progress)
+        report = check(recipe_settings(dataset, overrides).data, progress=progress)
     if as_json:
         print_json(report.as_dict())
     else:
-        click.echo("\n".join(check_lines(report, None if show_all else _SHOWN)))
+        emit("\n".join(check_lines(report, None if show_all else _SHOWN)))
     return 0 if report.ok else 1
 
 
@@ -108,8 +109,12 @@ def convert_command(dataset: str, overrides: tuple[str, ...], to: str, out: Path
     """Thin call of :func:`colabel.convert`."""
     from colabel import convert, load_dataset
 
-    with terminal_progress() as progress:
-        loaded = load_dataset(data_settings(dataset, overrides), progress=progress)
-        manifest = convert(loaded, out, to, progress=progress)
+    cache = out.absolute().with_name(f".{out.absolute().name}.passages")  # beside the result, whole disks are large
+    try:
+        with terminal_progress() as progress:
+            loaded = load_dataset(recipe_settings(dataset, overrides).data, cache=cache, progress=progress)
+            manifest = convert(loaded, out, to, progress=progress)
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
     counts = manifest.counts
-    click.echo(f"{out}: {counts['passages']:,} passages, {counts['queries']:,} queries, {', '.join(counts['splits'])}")
+    emit(f"{out}: {counts['passages']:,} passages, {counts['queries']:,} queries, {', '.join(counts['splits'])}")

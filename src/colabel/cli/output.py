@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +32,19 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def emit(text: str) -> None:
+    """Data on stdout. A reader that has seen enough (``| head``) ends the program without an error."""
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
+        sys.exit(0)
+
+
 def print_json(value: Any) -> None:
     """JSON on stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    emit(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from colabel.cli.arguments import out_option
-from colabel.cli.output import table, terminal_progress
+from colabel.cli.output import emit, table, terminal_progress
 
 
 @click.command("run")
@@ -25,8 +25,8 @@ def run_command(recipe: Path, out: Path, overrides: tuple[str, ...]) -> None:
 
     with terminal_progress() as progress:
         result = run(load_recipe(recipe, overrides), out, progress=progress)
-    click.echo(table(result.header, result.rows))
-    click.echo(result.next_step)
+    emit(table(result.header, result.rows))
+    emit(result.next_step)
 
 
 @click.command("demo")
@@ -42,6 +42,6 @@ def demo_command(out: Path) -> None:
 
     with terminal_progress() as progress:
         result = demo(out, progress=progress)
-    click.echo(table(result.header, result.rows))
-    click.echo("\n".join(result.examples))
-    click.echo(result.next_step)
+    emit(table(result.header, result.rows))
+    emit("\n".join(result.examples))
+    emit(result.next_step)

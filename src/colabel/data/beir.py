@@ -5,22 +5,25 @@ Beyond BEIR, a folder may hold ``hidden/train.tsv``: labels set aside for label-
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from colabel.artefacts import file_fingerprint
+from colabel.artefacts import file_fingerprint, fingerprint, parse_manifest
 from colabel.data.lines import is_gzip
 from colabel.data.problems import Problems
 from colabel.data.records import (
     BEIR_COLUMNS,
     json_row,
+    passage_columns,
     passage_from_row,
     read_qrels,
     read_queries,
     read_records,
 )
 from colabel.data.source import LineFile, Located
+from colabel.errors import ArtefactError, DataError
 from colabel.types import Passage, Qrel, Query
 
 HIDDEN_FILE = Path("hidden") / "train.tsv"
@@ -36,10 +39,31 @@ def split_files(folder: Path, pattern: str) -> dict[str, Path]:
     """Split name → file for names like ``qrels.*.tsv`` or ``*.tsv``; a plain file wins over its gzipped twin."""
     prefix, suffix = pattern.split("*")
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob(pattern + ".gz")) + sorted(folder.glob(pattern)):
+    for path in sorted(_files(folder), key=lambda path: (not path.name.endswith(".gz"), path.name)):
         name = path.name.removesuffix(".gz")
-        found[name[len(prefix) : len(name) - len(suffix)]] = path
+        split = name[len(prefix) : len(name) - len(suffix)]
+        if name.startswith(prefix) and name.endswith(suffix) and split and not name.startswith("."):
+            found[split] = path
     return dict(sorted(found.items()))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=str(folder)) from None
+
+
+def folder_provenance(format_name: str, folder: Path) -> dict[str, str]:
+    """Format and name of a folder, and the relevance cut-off if ``colabel convert`` wrote it."""
+    found = {"format": format_name, "folder": folder.resolve().name}
+    with contextlib.suppress(ArtefactError):
+        cutoff = parse_manifest(folder).settings.get("relevant_from")
+        if isinstance(cutoff, int):
+            found["relevant_from"] = str(cutoff)
+    return found
 
 
 def parse_passage(text: str) -> Passage:
@@ -52,6 +76,7 @@ class BeirSource:
     """A BEIR folder."""
 
     folder: Path
+    columns: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(BEIR_COLUMNS))
 
     @staticmethod
     def recognises(folder: Path) -> bool:
@@ -69,12 +94,15 @@ class BeirSource:
 
     def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
         """Lines of ``corpus.jsonl``."""
-        return read_records(self._corpus, parse_passage, problems)
+        return read_records(self._corpus, self._parse, problems)
+
+    def _parse(self, text: str) -> Passage:
+        return passage_from_row(json_row(text), self.columns)
 
     def queries(self, problems: Problems) -> Iterator[Located[Query]]:
         """Lines of ``queries.jsonl``."""
         path = self.folder / "queries.jsonl"
-        return read_queries(existing(path) or path, problems)
+        return read_queries(existing(path) or path, problems, self.columns)
 
     def splits(self) -> tuple[str, ...]:
         """Files in ``qrels/``."""
@@ -91,12 +119,12 @@ class BeirSource:
 
     def line_file(self) -> LineFile | None:
         """The corpus, unless it is gzipped."""
-        return None if is_gzip(self._corpus) else LineFile(self._corpus, parse_passage)
+        return None if is_gzip(self._corpus) else LineFile(self._corpus, self._parse)
 
     def corpus_fingerprint(self) -> str:
-        """Of the corpus file's bytes."""
-        return file_fingerprint(self._corpus)
+        """Of the corpus file's bytes and the columns that are read."""
+        return fingerprint([file_fingerprint(self._corpus), passage_columns(self.columns)])
 
     def provenance(self) -> dict[str, str]:
         """Where it came from."""
-        return {"format": "beir", "folder": self.name}
+        return folder_provenance("beir", self.folder)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from colabel.data.labels import LabelReader, read_query_texts
+from colabel.data.labels import LabelReader, read_query_texts, refuse_visible
 from colabel.data.load import open_source, relevance_cutoff
 from colabel.data.passages import verify_ids
 from colabel.data.problems import Collected, Problem
 from colabel.data.source import Source
-from colabel.data.splits import DEV, TRAIN, canonical_split, leaks
+from colabel.data.splits import DEV, TRAIN, leaks, split_names
 from colabel.data.strings import StringTable, StringTableBuilder
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import DataSettings
@@ -112,12 +112,13 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
     queries = read_query_texts(source, problems, places)
     reader = LabelReader(queries, passage_ids, problems, drop_unknown=settings.unknown_labels == "drop")
     labels: dict[str, Qrels] = {
-        canonical_split(split): reader.read(source.labels(split, problems)) for split in source.splits()
+        ours: reader.read(source.labels(theirs, problems)) for ours, theirs in split_names(source.splits()).items()
     }
     hidden = reader.read(source.hidden(problems))
+    refuse_visible(hidden, labels.get(TRAIN, {}), source.name, problems)
     for leak in leaks(labels, queries):
         problems.add(leak.kind, *places[leak.twin], leak.message)
-    cutoff, reason = relevance_cutoff(settings, source.name)
+    cutoff, reason = relevance_cutoff(settings, source)
     return CheckReport(
         name=source.name,
         passages=len(passage_ids),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import Manifest, Plan, Workspace, build
+from colabel.artefacts import Manifest, Plan, Workspace, build, fingerprint
 from colabel.data.beir import HIDDEN_FILE
 from colabel.data.dataset import Dataset
 from colabel.data.hiding import hidden_labels
@@ -30,9 +30,9 @@ def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress
         raise UsageError(f"cannot convert to '{to}'; expected one of {', '.join(sorted(writers))}")
     if to != "beir" and hidden_labels(dataset):
         raise UsageError(f"{dataset.name} has hidden labels, for which the {to} format has no place; convert to beir")
-    inputs = {split: dataset.labels_fingerprint(split) for split in dataset.splits}
-    inputs["passages"] = dataset.passages.fingerprint
-    plan = Plan("convert", {"to": to, "name": dataset.name}, inputs)
+    if dataset.passages.path.resolve().is_relative_to(out.resolve()):
+        raise UsageError(f"{out} holds the collection that is to be converted; choose another output folder")
+    plan = Plan("convert", {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}, _inputs(dataset))
 
     def write(space: Workspace) -> Mapping[str, Any]:
         writers[to](space, dataset, progress)
@@ -43,6 +43,21 @@ def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress
         }
 
     return build(out, plan, write)
+
+
+def _inputs(dataset: Dataset) -> dict[str, str]:
+    """All that the output depends on, the order of its lines included."""
+    labels = {f"labels:{split}": fingerprint(_ordered(dataset.labels(split))) for split in dataset.splits}
+    return {
+        "passages": dataset.passages.fingerprint,
+        "queries": fingerprint(list(dataset.queries.items())),
+        "hidden": fingerprint(_ordered(hidden_labels(dataset))),
+        **labels,
+    }
+
+
+def _ordered(labels: Qrels) -> list[Any]:
+    return [[query_id, list(rels.items())] for query_id, rels in labels.items()]
 
 
 def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
@@ -60,6 +75,7 @@ def _write_trec(space: Workspace, dataset: Dataset, progress: Progress) -> None:
     for split in dataset.splits:
         _write_lines(space, f"topics.{split}.tsv", _tsv_queries(dataset.split_queries(split)))
         _write_lines(space, f"qrels.{split}.txt", qrel_lines(_labels(dataset.labels(split))))
+    _write_unlabelled(space, "topics", dataset)
 
 
 def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> None:
@@ -67,6 +83,15 @@ def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> No
     for split in dataset.splits:
         _write_lines(space, f"queries.{split}.tsv", _tsv_queries(dataset.split_queries(split)))
         _write_lines(space, f"qrels.{split}.tsv", (line.replace(" ", "\t") for line in _trec_rows(dataset, split)))
+    _write_unlabelled(space, "queries", dataset)
+
+
+def _write_unlabelled(space: Workspace, name: str, dataset: Dataset) -> None:
+    """Queries of no split, which formats with a query file per split would lose."""
+    labelled = {query_id for split in dataset.splits for query_id in dataset.labels(split)}
+    rest = {query_id: text for query_id, text in dataset.queries.items() if query_id not in labelled}
+    if rest:
+        _write_lines(space, f"{name}.unlabelled.tsv", _tsv_queries(rest))
 
 
 def _trec_rows(dataset: Dataset, split: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Dataset:
         queries: query id → text.
         relevant_from: the lowest grade that counts as relevant.
         provenance: format and origin.
+        warnings: kind → how many imperfections were read over, as ``check`` lists them.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
     through :func:`colabel.data.hiding.hidden_labels`.
@@ -32,6 +33,7 @@ class Dataset:
     queries: Mapping[str, str]
     relevant_from: int
     provenance: Mapping[str, str]
+    warnings: Mapping[str, int]
     _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
 

@@ -17,6 +17,7 @@ from colabel.data.problems import Problems
 from colabel.data.records import (
     BEIR_COLUMNS,
     Malformed,
+    passage_columns,
     passage_from_row,
     qrel_from_row,
     query_from_row,
@@ -72,9 +73,9 @@ class HuggingFaceSource:
         return None
 
     def corpus_fingerprint(self) -> str:
-        """Of the Arrow files' bytes."""
+        """Of the Arrow files' bytes and the columns that are read."""
         files = sorted((self.folder / "corpus").rglob("*.arrow"))
-        return fingerprint([file_fingerprint(path) for path in files])
+        return fingerprint([[file_fingerprint(path) for path in files], passage_columns(self.columns)])
 
     def provenance(self) -> dict[str, str]:
         """Where it came from."""

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from colabel.artefacts import file_fingerprint
+from colabel.artefacts import file_fingerprint, fingerprint
 from colabel.data.lines import is_gzip
 from colabel.data.problems import Problems
-from colabel.data.records import BEIR_COLUMNS, json_row, passage_from_row, read_records
+from colabel.data.records import BEIR_COLUMNS, json_row, passage_columns, passage_from_row, read_records
 from colabel.data.source import LineFile, Located
 from colabel.types import Passage, Qrel, Query
 
@@ -54,8 +54,8 @@ class JsonlSource:
         return None if is_gzip(self.corpus) else LineFile(self.corpus, self._parse)
 
     def corpus_fingerprint(self) -> str:
-        """Of the corpus file's bytes."""
-        return file_fingerprint(self.corpus)
+        """Of the corpus file's bytes and the columns that are read."""
+        return fingerprint([file_fingerprint(self.corpus), passage_columns(self.columns)])
 
     def provenance(self) -> dict[str, str]:
         """Where it came from."""

@@ -8,6 +8,7 @@ from colabel.data.problems import (
     CONFLICTING_LABEL,
     DROPPED_LABEL,
     DUPLICATE_QUERY,
+    HIDDEN_AND_VISIBLE,
     REPEATED_LABEL,
     REPEATED_QUERY,
     UNKNOWN_PASSAGE,
@@ -16,7 +17,7 @@ from colabel.data.problems import (
     Problems,
 )
 from colabel.data.source import Located, Source
-from colabel.types import Qrel
+from colabel.types import Qrel, Qrels
 
 
 def read_query_texts(
@@ -36,6 +37,14 @@ def read_query_texts(
             message = f"query '{query.id}' stands twice with different texts"
             problems.add(DUPLICATE_QUERY, located.file, located.line, message)
     return texts
+
+
+def refuse_visible(hidden: Qrels, train: Qrels, file: str, problems: Problems) -> None:
+    """Report labels that are hidden and visible at once: they would count as found again without being found."""
+    for query_id, labels in hidden.items():
+        for passage_id in labels.keys() & train.get(query_id, {}).keys():
+            message = f"query '{query_id}', passage '{passage_id}' is both hidden and visible in train"
+            problems.add(HIDDEN_AND_VISIBLE, file, None, message)
 
 
 class LabelReader:

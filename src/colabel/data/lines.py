@@ -27,7 +27,7 @@ def is_gzip(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(2) == _GZIP_MAGIC
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 
@@ -63,13 +63,8 @@ def read_lines(path: Path, problems: Problems) -> Iterator[Line]:
                     yield Line(number, start, text)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         problems.add(BAD_GZIP, name, number or None, f"the gzip data breaks off or is damaged after this line: {error}")
-    except OSError as error:
-        problems.add(UNREADABLE, name, None, f"cannot be read: {error.strerror or error}")
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
+        reason = getattr(error, "strerror", None) or error
+        problems.add(UNREADABLE, name, None, f"cannot be read: {reason}")
     if carriage_returns:
         problems.add(CRLF, name, None, f"{carriage_returns} lines end in CR LF")
-
-
-def line_at(file: IO[bytes], offset: int) -> str:
-    """The line that starts at ``offset`` of an open plain file, as :func:`read_lines` gave it."""
-    file.seek(offset)
-    return file.readline().removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")

@@ -13,13 +13,13 @@ from colabel.data.hf import HuggingFaceSource
 from colabel.data.hiding import hide_labels
 from colabel.data.irds import IrdsSource
 from colabel.data.jsonl import JsonlSource
-from colabel.data.labels import LabelReader, read_query_texts
+from colabel.data.labels import LabelReader, read_query_texts, refuse_visible
 from colabel.data.msmarco import MsMarcoSource
 from colabel.data.passages import open_passages
 from colabel.data.problems import Problems, Strict
 from colabel.data.records import BEIR_COLUMNS, read_qrels, read_queries
 from colabel.data.source import LineFile, Located, Source
-from colabel.data.splits import DEV, TRAIN, canonical_split, hold_out, leaks
+from colabel.data.splits import DEV, TRAIN, hold_out, leaks, split_names
 from colabel.data.trec import TrecSource
 from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress
@@ -48,16 +48,18 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
     queries = read_query_texts(source, problems)
     reader = LabelReader(queries, passages.ids, problems, drop_unknown=settings.unknown_labels == "drop")
     labels: dict[str, Qrels] = {
-        canonical_split(split): reader.read(source.labels(split, problems)) for split in source.splits()
+        ours: reader.read(source.labels(theirs, problems)) for ours, theirs in split_names(source.splits()).items()
     }
     hidden: Qrels = reader.read(source.hidden(problems))
+    refuse_visible(hidden, labels.get(TRAIN, {}), source.name, problems)
     labels, hidden = _settle_splits(labels, hidden, queries, settings.holdout, problems)
     dataset = Dataset(
         name=source.name,
         passages=passages,
         queries=queries,
-        relevant_from=relevance_cutoff(settings, source.name)[0],
+        relevant_from=relevance_cutoff(settings, source)[0],
         provenance=source.provenance(),
+        warnings=problems.summarise(),
         _labels=labels,
         _hidden=hidden,
     )
@@ -80,11 +82,14 @@ def open_source(settings: DataSettings) -> Source:
     return ExtendedSource(base, queries, {split: Path(path) for split, path in settings.labels.items()}, columns)
 
 
-def relevance_cutoff(settings: DataSettings, name: str) -> tuple[int, str]:
-    """The lowest relevant grade and where it comes from: the settings, TREC-DL's convention, or 1."""
+def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
+    """The lowest relevant grade and where it comes from: settings, a conversion, TREC-DL's custom, or 1."""
     if settings.relevant_from is not None:
         return settings.relevant_from, "data.relevant_from"
-    if re.search(r"trec-dl|dl-?(19|20)(\b|-)", name.lower()):
+    converted = source.provenance().get("relevant_from")
+    if converted is not None:
+        return int(converted), "kept by colabel convert"
+    if re.search(r"trec-dl|dl-?(19|20)(\b|-)", source.name.lower()):
         return 2, "the convention of TREC-DL"
     return 1, "the default"
 
@@ -102,8 +107,13 @@ def _base_source(settings: DataSettings) -> Source:
         return JsonlSource(_file(Path(rest)), columns)
     folder = _folder(Path(settings.source))
     for known in _FOLDER_FORMATS:
-        if known.recognises(folder):
-            return known(folder)
+        if not known.recognises(folder):
+            continue
+        if known is BeirSource:
+            return BeirSource(folder, columns)
+        if settings.columns:
+            raise UsageError(f"'data.columns' does not apply to {folder}, whose files have no column names")
+        return known(folder)
     raise UsageError(
         f"{folder} holds no collection: expected corpus.jsonl (BEIR), collection.tsv (MS MARCO) or documents.trec "
         "(TREC), each plain or .gz. For other JSON lines use jsonl:FILE, for Hugging Face data hf:FOLDER"
@@ -119,9 +129,12 @@ def _pydocs(size: str | None) -> Source:
 
 
 def _folder(path: Path) -> Path:
-    if path.is_dir():
-        return path
-    what = "is a file; expected a folder (or jsonl:FILE)" if path.exists() else "does not exist"
+    try:
+        if path.is_dir():
+            return path
+        what = "is a file; expected a folder (or jsonl:FILE)" if path.exists() else "does not exist"
+    except (OSError, ValueError) as error:
+        what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
     raise UsageError(
         f"dataset '{path}' {what}. A dataset is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, "
         "pydocs or pydocs:N"
@@ -146,7 +159,7 @@ def _settle_splits(
         labels[split] = {query_id: rels for query_id, rels in labels[split].items() if query_id not in query_ids}
     hidden = {query_id: rels for query_id, rels in hidden.items() if query_id in labels.get(TRAIN, {})}
     if TRAIN in labels and DEV not in labels and share > 0:
-        labels[TRAIN], dev = hold_out(labels[TRAIN], share)
+        labels[TRAIN], dev = hold_out(labels[TRAIN], queries, share)
         labels[DEV] = {query_id: {**rels, **hidden.get(query_id, {})} for query_id, rels in dev.items()}
         hidden = {query_id: rels for query_id, rels in hidden.items() if query_id in labels[TRAIN]}
     return labels, hidden

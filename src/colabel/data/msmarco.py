@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from colabel.artefacts import file_fingerprint
-from colabel.data.beir import existing, split_files
+from colabel.data.beir import existing, folder_provenance, split_files
 from colabel.data.lines import is_gzip, read_lines
 from colabel.data.problems import BAD_COLUMNS, Problems
 from colabel.data.records import passage_from_tsv, query_from_tsv, read_qrels, read_records
@@ -69,12 +69,7 @@ class MsMarcoSource:
 
     def provenance(self) -> dict[str, str]:
         """Where it came from."""
-        return {"format": "msmarco", "folder": self.name}
-
-    def triples_file(self) -> Path | None:
-        """The first ``triples.*`` or ``qidpidtriples.*`` file, ids before texts."""
-        names = sorted(self.folder.glob("qidpidtriples.*")) + sorted(self.folder.glob("triples.*"))
-        return names[0] if names else None
+        return folder_provenance("msmarco", self.folder)
 
 
 def read_triple_columns(path: Path, problems: Problems) -> Iterator[Located[tuple[str, str, str]]]:

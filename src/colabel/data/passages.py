@@ -17,6 +17,7 @@ import numpy as np
 from colabel.artefacts import Plan, Workspace, build
 from colabel.data.beir import parse_passage
 from colabel.data.problems import DUPLICATE_PASSAGE, EMPTY_FILE, Problems
+from colabel.data.records import Malformed
 from colabel.data.source import LineFile, Source
 from colabel.data.strings import StringTable, StringTableBuilder
 from colabel.errors import DataError
@@ -45,8 +46,8 @@ class PassageTable:
         self.fingerprint = fingerprint
         self._parse = parse
         self._offsets = offsets
-        self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY)
+        self.path = path.resolve()
+        self._descriptor = os.open(self.path, os.O_RDONLY)
         self._closer = weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
@@ -56,8 +57,7 @@ class PassageTable:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of a collection with {len(self)} passages")
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])
-        raw = os.pread(self._descriptor, end - start, start)
-        return self._parse(raw.split(b"\n", 1)[0].removesuffix(b"\r").decode("utf-8"))
+        return self._read(os.pread(self._descriptor, end - start, start), row)
 
     def __iter__(self) -> Iterator[Passage]:
         """All passages in order, read sequentially."""
@@ -65,10 +65,25 @@ class PassageTable:
 
     def range(self, start: int, stop: int) -> Iterator[Passage]:
         """Passages of rows ``start`` to ``stop`` − 1, read sequentially."""
-        with self._path.open("rb", buffering=_READ_AHEAD) as file:
-            for row in range(start, stop):
-                file.seek(int(self._offsets[row]))
-                yield self._parse(file.readline().removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+        row = start
+        while row < stop:
+            first = int(self._offsets[row])
+            last = max(row + 1, int(np.searchsorted(self._offsets[: stop + 1], first + _READ_AHEAD, side="right")) - 1)
+            block = os.pread(self._descriptor, int(self._offsets[last]) - first, first)
+            for place in range(row, last):
+                yield self._read(block[self._offsets[place] - first : self._offsets[place + 1] - first], place)
+            row = last
+
+    def _read(self, raw: bytes, row: int) -> Passage:
+        try:
+            return self._parse(raw.split(b"\n", 1)[0].removesuffix(b"\r").decode("utf-8"))
+        except (Malformed, UnicodeDecodeError):
+            message = f"the passage in row {row} is not what it was when the file was indexed; open the dataset again"
+            raise DataError(message, file=str(self.path)) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file itself."""
+        return PassageTable, (self.path, self._parse, np.asarray(self._offsets), self.ids, self.fingerprint)
 
     def get(self, passage_id: str) -> Passage:
         """The passage with this id."""
@@ -99,7 +114,10 @@ def open_passages(
             weakref.finalize(table, folder.cleanup)
             return table
     line_file = source.line_file()
-    corpus = source.corpus_fingerprint()
+    try:
+        corpus = source.corpus_fingerprint()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=str(error.filename or source.name)) from None
     plan = Plan("passages", {"provenance": source.provenance()}, {"corpus": corpus}, format=1)
     target = cache / "passages"
     manifest = build(target, plan, lambda space: _write(space, source, line_file, problems, progress))
@@ -126,8 +144,8 @@ def _write(
     table = ids.finish()
     verify_ids(table, file, lines, problems)
     table.save(space, "ids")
-    with space.file("offsets.npy") as path, path.open("wb") as file:
-        np.save(file, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
+    with space.file("offsets.npy") as path, path.open("wb") as target:
+        np.save(target, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
     return {"passages": len(table)}
 
 

@@ -53,6 +53,7 @@ DROPPED_LABEL = Kind(
 TEST_IN_TRAIN = Kind("test-query-in-train", False, "left out of train, so test stays whole")
 DEV_IN_TRAIN = Kind("dev-query-in-train", False, "left out of train, so dev stays whole")
 TEST_IN_DEV = Kind("test-query-in-dev", False, "left out of dev, so test stays whole")
+HIDDEN_AND_VISIBLE = Kind("hidden-and-visible", True, "remove it from hidden/train.tsv or from the train labels")
 BOM = Kind("byte-order-mark", False, "skipped")
 CRLF = Kind("crlf", False, "Windows line ends are read as line ends")
 
@@ -113,3 +114,10 @@ class Strict:
         if not self.counts[kind.name]:
             log.warning("%s: %s (%s)", location(file, line), message, kind.remedy)
         self.counts[kind.name] += 1
+
+    def summarise(self) -> dict[str, int]:
+        """Log how often each kind of warning came after the one that was shown, and return the counts."""
+        for name, count in self.counts.items():
+            if count > 1:
+                log.warning("… and %d more of the kind '%s' (colabel check lists them)", count - 1, name)
+        return dict(self.counts)

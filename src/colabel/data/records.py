@@ -39,7 +39,7 @@ BEIR_COLUMNS: Mapping[str, str] = {
 }
 """Role → column name. A text role may join several columns: ``"abstract+body"``."""
 
-_QREL_HEADERS = {"query-id", "query_id", "qid", "queryid"}
+_QREL_HEADERS = {"query-id", "query_id", "qid", "queryid", "query"}
 _MAX_GRADE_DIGITS = 6
 
 
@@ -86,9 +86,10 @@ def json_row(text: str) -> Row:
 
 def passage_from_row(row: Row, columns: Mapping[str, str]) -> Passage:
     """A passage; the title column may be absent."""
+    passage_id = _id(row, columns["passage_id"])
     title_column = columns["passage_title"]
     title = _text(row, title_column, optional=True) if title_column else ""
-    return Passage(_id(row, columns["passage_id"]), title, _text(row, columns["passage_text"], optional=bool(title)))
+    return Passage(passage_id, title, _text(row, columns["passage_text"], optional=False))
 
 
 def query_from_row(row: Row, columns: Mapping[str, str]) -> Query:
@@ -97,10 +98,15 @@ def query_from_row(row: Row, columns: Mapping[str, str]) -> Query:
 
 
 def qrel_from_row(row: Row, columns: Mapping[str, str]) -> Qrel:
-    """A label; without a grade column it means "relevant" (clicks often have none)."""
+    """A label; where the grade column is set to "", every row means "relevant" (clicks often have no grade)."""
     grade_column = columns["label_grade"]
-    grade = row.get(grade_column, 1) if grade_column else 1
+    grade = _field(row, grade_column) if grade_column else 1
     return Qrel(_id(row, columns["label_query"]), _id(row, columns["label_passage"]), _grade(grade))
+
+
+def passage_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns on which the contents of a collection depend."""
+    return {role: columns[role] for role in ("passage_id", "passage_title", "passage_text")}
 
 
 def make_query(query_id: str, text: str) -> Query:
@@ -125,7 +131,7 @@ def query_from_tsv(text: str) -> Query:
 def qrel_from_line(text: str) -> Qrel | None:
     """A BEIR line (query, passage, grade; tabs), a TREC line (query, iteration, passage, grade) or a header (None)."""
     columns = text.split("\t") if text.count("\t") == 2 else text.split()
-    if columns and columns[0].lower() in _QREL_HEADERS:
+    if columns and columns[0].lower() in _QREL_HEADERS and not columns[-1].lstrip("-").isdigit():
         return None
     if len(columns) == 3:
         query_id, passage_id, grade = columns
@@ -144,10 +150,10 @@ def read_qrels(path: Path, problems: Problems, columns: Mapping[str, str] = BEIR
     if is_jsonl(path):
         yield from read_records(path, lambda text: qrel_from_row(json_row(text), columns), problems)
         return
-    for located in read_records(path, qrel_from_line, problems):
+    for number, located in enumerate(read_records(path, qrel_from_line, problems)):
         if located.value is not None:
             yield Located(located.value, located.file, located.line, located.offset)
-        elif located.line != 1:
+        elif number > 0:
             problems.add(BAD_COLUMNS, located.file, located.line, "a header line inside the file")
 
 
@@ -192,9 +198,11 @@ def _id(row: Row, column: str) -> str:
 
 def _text(row: Row, columns: str, *, optional: bool) -> str:
     names = columns.split("+")
+    if not optional and not any(name in row for name in names):
+        _field(row, columns)  # raises: none of the columns is there
     parts = []
     for column in names:
-        value = row.get(column) if optional or len(names) > 1 else _field(row, column)
+        value = row.get(column)
         if value is None:
             continue
         if not isinstance(value, str):

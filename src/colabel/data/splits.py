@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from colabel.data.problems import DEV_IN_TRAIN, TEST_IN_DEV, TEST_IN_TRAIN, Kind
+from colabel.errors import DataError
 from colabel.types import Qrels
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-_ALIASES = {"validation": DEV, "valid": DEV, "val": DEV, "training": TRAIN, "testing": TEST}
+_ALIASES = {"validation": DEV, "valid": DEV, "val": DEV, "dev.small": DEV, "training": TRAIN, "testing": TEST}
 _PRECEDENCE = {(TRAIN, TEST): TEST_IN_TRAIN, (TRAIN, DEV): DEV_IN_TRAIN, (DEV, TEST): TEST_IN_DEV}
 
 
 def canonical_split(name: str) -> str:
     """Our name of a split.
 
-    >>> canonical_split("validation"), canonical_split("train"), canonical_split("all")
+    >>> canonical_split("validation"), canonical_split("Train"), canonical_split("all")
     ('dev', 'train', 'all')
     """
-    return _ALIASES.get(name.lower(), name)
+    lowered = name.lower()
+    return _ALIASES.get(lowered, lowered if lowered in (TRAIN, DEV, TEST) else name)
+
+
+def split_names(names: Iterable[str]) -> dict[str, str]:
+    """Our name → the source's name of every split; refuses two that mean the same, and names unfit for a file.
+
+    MS MARCO's ``dev.small`` is dev, unless there is a ``dev`` as well, which is then another split.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise DataError(f"'{name}' cannot be the name of a split; expected letters, digits, '.', '_' and '-'")
+        ours = name if name == "dev.small" and DEV in found else canonical_split(name)
+        if ours in found:
+            raise DataError(f"the label sets '{found[ours]}' and '{name}' both mean the split '{ours}'; keep one")
+        found[ours] = name
+    return found
 
 
 def normalise_query(text: str) -> str:
@@ -63,8 +82,11 @@ def stable_fraction(text: str, salt: str) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def hold_out(train: Qrels, share: float) -> tuple[Qrels, Qrels]:
-    """Split train into (train, dev) by a hash of the query id: ``share`` of the queries become dev."""
-    held = {query_id for query_id in train if stable_fraction(query_id, "dev") < share}
+def hold_out(train: Qrels, queries: Mapping[str, str], share: float) -> tuple[Qrels, Qrels]:
+    """Split train into (train, dev) by a hash of the query's text: ``share`` of the queries become dev.
+
+    The text decides and not the id, so that two queries of one text never end up on both sides.
+    """
+    held = {query_id for query_id in train if stable_fraction(normalise_query(queries[query_id]), "dev") < share}
     rest = {query_id: labels for query_id, labels in train.items() if query_id not in held}
     return rest, {query_id: labels for query_id, labels in train.items() if query_id in held}

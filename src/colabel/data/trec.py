@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from colabel.artefacts import file_fingerprint
-from colabel.data.beir import existing, split_files
+from colabel.data.beir import existing, folder_provenance, split_files
 from colabel.data.lines import read_lines
 from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, MISSING_FIELD, Problems
 from colabel.data.records import (
@@ -70,7 +70,8 @@ def _one_line(text: str) -> str:
     return html.escape(text, quote=False).replace("\r", "&#13;").replace("\n", "&#10;")
 
 
-_ELEMENT = re.compile(r"<(DOCNO|TITLE|HEADLINE|HEAD|TEXT|BODY)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # str.lower() can change lengths
+_OPENING = re.compile(r"<(DOCNO|TITLE|HEADLINE|HEAD|TEXT|BODY)>", re.IGNORECASE)
 
 
 def read_documents(path: Path, problems: Problems) -> Iterator[Located[Passage]]:
@@ -110,9 +111,19 @@ def _document(body: str) -> Passage:
         "TEXT": "text",
         "BODY": "text",
     }
-    for tag, content in _ELEMENT.findall(body):
+    lowered, end = body.translate(_ASCII_LOWER), 0
+    unclosed: set[str] = set()  # searched for once: a hostile file could make it quadratic
+    for opening in _OPENING.finditer(body):
+        tag = opening[1].lower()
+        if opening.start() < end or tag in unclosed:
+            continue
+        closing = lowered.find(f"</{tag}>", opening.end())
+        if closing < 0:
+            unclosed.add(tag)
+            continue
+        end = closing
         # references such as &#xD800; become U+FFFD in html.unescape, so the text stays encodable
-        parts[roles[tag.upper()]].append(html.unescape(content.strip("\n")))
+        parts[roles[tag.upper()]].append(html.unescape(body[opening.end() : closing].strip("\n")))
     if len(parts["id"]) != 1:
         raise Malformed(MISSING_FIELD, f"{len(parts['id'])} <DOCNO> elements in one <DOC>; expected one")
     return Passage(check_id(parts["id"][0].strip()), " ".join(parts["title"]), " ".join(parts["text"]))
@@ -169,7 +180,7 @@ class TrecSource:
 
     def provenance(self) -> dict[str, str]:
         """Where it came from."""
-        return {"format": "trec", "folder": self.name}
+        return folder_provenance("trec", self.folder)
 
 
 def qrel_lines(labels: Iterable[Qrel]) -> Iterator[str]:

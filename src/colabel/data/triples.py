@@ -25,7 +25,7 @@ def read_triples(path: Path, dataset: Dataset, problems: Problems | None = None)
     lookup: _TextLookup | None = None
     for number, located in enumerate(read_triple_columns(path, problems)):
         query, positive, negative = located.value
-        if number == 0 and (query not in dataset.queries or positive not in dataset.passages.ids):
+        if number == 0 and any(len(column.split()) > 1 for column in located.value):  # an id has no white space
             lookup = _TextLookup(dataset)
         if lookup is not None:
             query, positive, negative = lookup.ids(query, positive, negative)

@@ -1,0 +1,33 @@
+"""Run every benchmark, one after the other, and keep the figures as JSON: ``make bench``.
+
+Each benchmark is a program of its own that prints a table and writes ``benchmarks/results/NAME.json`` with hardware,
+versions and commit. ``make docs`` renders ``docs/figures.md`` from these files. Run nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("run", "common"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"which benchmarks; default: all of {', '.join(names())}")
+    chosen = parser.parse_args().names or names()
+    (HERE / "results").mkdir(exist_ok=True)
+    for name in chosen:
+        print(f"\n== {name}", flush=True)
+        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(HERE / "results" / f"{name}.json")]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Text → token vectors with aligned token ids."""
+
+from colabel.encode.encoder import EncodedPassages, EncodedQueries, Encoder, encode_queries_checked
+from colabel.encode.prepare import open_encoder, prepare_encoder
+
+__all__ = [
+    "EncodedPassages",
+    "EncodedQueries",
+    "Encoder",
+    "encode_queries_checked",
+    "open_encoder",
+    "prepare_encoder",
+]

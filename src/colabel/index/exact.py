@@ -1,0 +1,270 @@
+"""Exact late-interaction search: every query against every stored passage, in blocks.
+
+A shard is read in windows of neighbouring passages, so that a collection larger than memory is read from disk
+once and in order. Within a window passages of similar length share a block (almost no padding), every batch of
+queries is scored against the blocks, and the best k of each query are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from colabel.errors import UsageError
+from colabel.maxsim import (
+    BLOCK_QUERY_TOKENS,
+    BLOCK_TOKENS,
+    IntArray,
+    Scales,
+    Scorer,
+    Vectors,
+    Workers,
+    check_queries,
+    chunks_by_length,
+    score_candidates,
+)
+from colabel.progress import SILENT, Progress
+
+_WINDOW_PASSAGES = 2**13  # keeps the ranking of 256 queries, all temporaries together, below 256 MB
+_NOTHING = -(2**63)  # the key of no passage, below that of any passage
+_LAST_ROW = 2**32 - 1  # a key has 32 bits for the row number
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """Token vectors of consecutive passages.
+
+    Attributes:
+        vectors: ``[T, D]`` float16, float32 or int8, C-contiguous, passages one after another; may be a memory map.
+        offsets: ``[n + 1]`` int64; passage ``p`` of the shard is ``vectors[offsets[p] : offsets[p + 1]]``.
+        first_row: row number of the shard's first passage in the collection.
+        scales: ``[T]`` float16 by which int8 vectors are multiplied, else None.
+    """
+
+    vectors: Vectors
+    offsets: IntArray
+    first_row: int = 0
+    scales: Scales | None = None
+
+    def __post_init__(self) -> None:
+        if self.vectors.ndim != 2 or self.vectors.dtype not in (np.float16, np.float32, np.int8):
+            raise UsageError(
+                f"token vectors must be float16, float32 or int8 [T, D], not {self.vectors.dtype} {self.vectors.shape}"
+            )
+        if (self.vectors.dtype == np.int8) != (self.scales is not None):
+            raise UsageError("int8 token vectors need scales, others have none")
+        if self.scales is not None and self.scales.shape != self.vectors.shape[:1]:
+            raise UsageError(f"{len(self.vectors)} token vectors cannot have scales of shape {self.scales.shape}")
+        if self.offsets.ndim != 1 or self.offsets.dtype != np.int64 or len(self.offsets) == 0:
+            raise UsageError(f"offsets must be int64 [n + 1], not {self.offsets.dtype} {self.offsets.shape}")
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.vectors) or (np.diff(self.offsets) < 0).any():
+            raise UsageError(f"offsets must rise from 0 to the number of token vectors, {len(self.vectors)}")
+        if self.first_row < 0 or self.first_row + len(self) - 1 > _LAST_ROW:
+            raise UsageError(f"row numbers must lie between 0 and {_LAST_ROW}; the shard starts at {self.first_row}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def read(self, start: int, end: int) -> npt.NDArray[np.float32]:
+        """Token vectors ``start`` to ``end`` as float32 ``[end - start, D]``, a copy."""
+        vectors = self.vectors[start:end].astype(np.float32)
+        if self.scales is not None:
+            vectors *= self.scales[start:end, None].astype(np.float32)
+        return vectors.view(np.ndarray)
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How much is worked on at a time: decides speed and memory, never results.
+
+    Attributes:
+        passage_tokens: passage tokens in a block, per thread.
+        query_tokens: query tokens scored at once against a block.
+        batch_tokens: query tokens (in whole queries, at most 256) scored against a block once it is read.
+        window_tokens: passage tokens sorted by length together, at most 8,192 passages.
+    """
+
+    passage_tokens: int = BLOCK_TOKENS
+    query_tokens: int = BLOCK_QUERY_TOKENS
+    batch_tokens: int = 4096
+    window_tokens: int = 2**18
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}")
+
+
+def search_exact(
+    queries: Tensor,
+    shards: Sequence[TokenShard],
+    k: int,
+    *,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    blocking: Blocking | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Tensor, Tensor]:
+    """Find the k best passages of each query by the score of Eq. (1).
+
+    Args:
+        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
+        shards: the collection, in any order; no row may be in two of them.
+        k: how many passages to return.
+        allowed: bool mask over row numbers; passages where it is False are neither read nor returned.
+        blocking: block sizes; None: those that are fastest on the reference machine.
+        threads: how many threads work; None: as many as torch would use.
+        progress: told of every (query, passage) pair that is done.
+
+    Returns:
+        Scores ``[Q, k]`` float32 and row numbers ``[Q, k]`` int64, best first, equal scores by row number.
+        With fewer than k passages the rest is −∞ and −1. Empty passages are never returned.
+    """
+    blocking = blocking or Blocking()
+    _check(queries, shards, k, allowed)
+    best = torch.full((len(queries), k), _NOTHING)
+    batch = max(1, min(256, blocking.batch_tokens // max(1, queries.shape[1])))
+    task = progress.start("search", len(queries) * sum(len(_kept(shard, allowed)) for shard in shards), "pairs")
+    try:
+        with Workers(threads) as workers:
+            for shard in shards:
+                for window in _windows(shard, _kept(shard, allowed), blocking.window_tokens):
+                    for first in range(0, len(queries), batch):
+                        part = queries[first : first + batch]
+                        scores = _score(part, window, workers, blocking)
+                        best[first : first + batch] = _merge(best[first : first + batch], scores, window.rows)
+                        task.advance(len(part) * len(window.rows))
+    finally:
+        task.close()
+    return _decode(best)
+
+
+def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *, threads: int | None = None) -> Tensor:
+    """Score every query against its own passages, wherever they are stored.
+
+    Args:
+        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
+        shards: the collection; no row may be in two of them.
+        rows: ``[Q, C]`` int64 row numbers of the collection; −1 where a query has fewer than others.
+        threads: how many threads work; None: as many as torch would use.
+
+    Returns:
+        ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
+    """
+    scores = torch.full(rows.shape, -torch.inf)
+    known = rows == -1
+    for shard in shards:
+        places = rows - shard.first_row
+        inside = (rows >= 0) & (places >= 0) & (places < len(shard))
+        if inside.any():
+            candidates = np.where(inside, places, -1)
+            found = score_candidates(
+                queries, shard.vectors, shard.offsets, candidates, scales=shard.scales, threads=threads
+            )
+            scores = torch.where(torch.from_numpy(inside), found, scores)
+        known |= inside
+    if not known.all():
+        raise UsageError(f"row {rows[~known][0]} is in no shard (−1 stands for no passage)")
+    return scores
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Passages of a shard that are scored together: where they start, how long they are, their row numbers."""
+
+    vectors: Vectors
+    scales: Scales | None
+    starts: IntArray
+    lengths: IntArray
+    rows: IntArray
+
+
+def _check(queries: Tensor, shards: Sequence[TokenShard], k: int, allowed: npt.NDArray[np.bool_] | None) -> None:
+    check_queries(queries, queries.shape[-1])
+    if k < 1:
+        raise UsageError(f"k must be at least 1, not {k}")
+    for shard in shards:
+        check_queries(queries, shard.vectors.shape[1])
+    ranges = sorted((shard.first_row, shard.first_row + len(shard)) for shard in shards if len(shard))
+    for (_, end), (start, _) in pairwise(ranges):
+        if start < end:
+            raise UsageError(f"two shards hold row {start}")
+    rows = ranges[-1][1] if ranges else 0
+    if allowed is not None and (allowed.dtype != np.bool_ or allowed.ndim != 1 or len(allowed) < rows):
+        raise UsageError(f"allowed must be bool [{rows}] or longer, not {allowed.dtype} {allowed.shape}")
+
+
+def _kept(shard: TokenShard, allowed: npt.NDArray[np.bool_] | None) -> IntArray:
+    """Passages of the shard that have tokens and are allowed, as places in the shard."""
+    keep = shard.offsets[1:] > shard.offsets[:-1]
+    if allowed is not None:
+        keep &= allowed[shard.first_row : shard.first_row + len(shard)]
+    return np.flatnonzero(keep)
+
+
+def _windows(shard: TokenShard, passages: IntArray, window_tokens: int) -> Iterator[_Window]:
+    vectors: Vectors = shard.vectors.view(np.ndarray)  # every slice of a np.memmap costs a call of Python code
+    starts = shard.offsets[passages]
+    lengths = shard.offsets[passages + 1] - starts
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(passages):
+        budget = ends[first] - lengths[first] + window_tokens
+        last = min(max(first + 1, int(np.searchsorted(ends, budget, side="right"))), first + _WINDOW_PASSAGES)
+        here = slice(first, last)
+        yield _Window(vectors, shard.scales, starts[here], lengths[here], shard.first_row + passages[here])
+        first = last
+
+
+def _score(queries: Tensor, window: _Window, workers: Workers, blocking: Blocking) -> Tensor:
+    """Scores ``[Q, n]`` of a batch of queries against the passages of a window."""
+    scores = np.empty((len(window.rows), len(queries)), dtype=np.float32)
+    tokens = len(queries) * queries.shape[1]
+
+    def work(chunks: Iterator[list[IntArray]]) -> None:
+        scorer = Scorer(queries, block_tokens=blocking.passage_tokens, block_query_tokens=blocking.query_tokens)
+        for chunk in chunks:
+            found = scorer.score_stored(window.vectors, window.starts, window.lengths, chunk, window.scales)
+            scores[np.concatenate(chunk)] = found
+
+    workers.share(chunks_by_length(window.lengths, tokens, blocking.passage_tokens), work)
+    return torch.from_numpy(scores).T
+
+
+def _merge(best: Tensor, scores: Tensor, rows: IntArray) -> Tensor:
+    """The k largest of the keys ``best [Q, k]`` and those of passages ``rows [n]`` with ``scores [Q, n]``."""
+    keys = _encode(scores, torch.from_numpy(rows))
+    k = best.shape[1]
+    best_here = keys.topk(min(k, keys.shape[1])).values
+    return torch.cat([best, best_here], dim=1).topk(k).values
+
+
+def _encode(scores: Tensor, rows: Tensor) -> Tensor:
+    """One int64 key per passage, larger for better passages: the score above, the row (smaller is better) below.
+
+    Keys make the order of equal scores independent of block sizes and threads, at the price of one ``topk``.
+    """
+    bits = (scores + 0.0).contiguous().view(torch.int32)  # + 0.0: −0 and 0 are equal scores
+    return (_ordered(bits).to(torch.int64) << 32) | (_LAST_ROW - rows)
+
+
+def _decode(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores and row numbers of keys."""
+    nothing = keys == _NOTHING
+    scores = _ordered((keys >> 32).to(torch.int32)).view(torch.float32)
+    rows = _LAST_ROW - (keys & _LAST_ROW)
+    return scores.masked_fill(nothing, -torch.inf), rows.masked_fill(nothing, -1)
+
+
+def _ordered(bits: Tensor) -> Tensor:
+    """Map float32 bits to int32 that sort like the floats; its own inverse.
+
+    The bits of negative floats sort backwards as integers, so all but their sign are turned over.
+    """
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)

@@ -1,0 +1,198 @@
+"""An index folder: the encoder, the token store, the approximate index where there is one, and the passages' place.
+
+encoder/   a standard sentence-transformers checkpoint
+tokens/    the token store
+ivf/       the approximate index (engine ivf)
+data/      offsets of the passages in their files
+index.json the settings with which it was built
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from colabel.artefacts import folder_lock, write_json
+from colabel.data import Dataset, PassageTable, load_dataset
+from colabel.encode import Encoder, open_encoder, prepare_encoder
+from colabel.errors import ArtefactError, ColabelError, UsageError
+from colabel.index.exact import search_exact
+from colabel.index.ivf import IvfIndex, build_ivf
+from colabel.index.nearest import nearest_exact
+from colabel.index.store import TokenStore, build_store
+from colabel.progress import SILENT, Progress
+from colabel.settings import DataSettings, EncoderSettings, IndexSettings
+
+log = logging.getLogger(__name__)
+
+_SETTINGS_FILE = "index.json"
+EXACT_LIMIT = 1_500_000
+"""Stored tokens up to which ``engine = "auto"`` searches exactly."""
+
+
+def build_index(
+    dataset: Dataset,
+    out: Path,
+    *,
+    data: DataSettings | None = None,
+    encoder: EncoderSettings | None = None,
+    index: IndexSettings | None = None,
+    progress: Progress = SILENT,
+) -> Index:
+    """Encode a dataset's passages and index them in the folder ``out``; an interrupted build continues.
+
+    ``data`` is remembered, so that :func:`Index.open` can show the passages' text.
+    """
+    encoder, index = encoder or EncoderSettings(), index or IndexSettings()
+    if not len(dataset.passages):
+        raise UsageError(f"{dataset.name} has no passages; there is nothing to index")
+    with folder_lock(out):
+        prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
+        model = open_encoder(out / "encoder", encoder)
+        stored = build_store(model, prepared.fingerprint, dataset.passages, index, out / "tokens", progress)
+        engine = choose_engine(index.engine, int(stored.counts["tokens"]))
+        if engine == "ivf":
+            build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
+        table = {"engine": engine, "data": None if data is None else data.as_dict(), "encoder": encoder.as_dict()}
+        write_json(out / _SETTINGS_FILE, table)
+    return Index(out, passages=dataset.passages, encoder=model)
+
+
+def choose_engine(wanted: str, tokens: int) -> str:
+    """The engine for a number of stored tokens; says what 'auto' chose and why."""
+    if wanted != "auto":
+        return wanted
+    engine = "exact" if tokens <= EXACT_LIMIT else "ivf"
+    relation = "at most" if engine == "exact" else "more than"
+    log.info(
+        "engine auto: %s, since the index holds %s tokens, %s %s", engine, f"{tokens:,}", relation, f"{EXACT_LIMIT:,}"
+    )
+    return engine
+
+
+class Index:
+    """An opened index: searches passages, finds nearest tokens, gives stored vectors and IDF."""
+
+    def __init__(self, folder: Path, *, passages: PassageTable | None = None, encoder: Encoder | None = None) -> None:
+        settings = _read_settings(folder)
+        self.folder = folder
+        self.engine: str = settings["engine"]
+        self.store = TokenStore(folder / "tokens")
+        self._data = settings["data"]
+        self._encoder_settings = EncoderSettings(**settings["encoder"])
+        self._passages = passages
+        self._encoder = encoder
+        if encoder is not None:
+            self._check_dimension(encoder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Index:
+        """Open a finished index folder; model and passages are loaded when they are first needed."""
+        return cls(folder)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model that encoded the passages."""
+        if self._encoder is None:
+            self._encoder = open_encoder(self.folder / "encoder", self._encoder_settings)
+            self._check_dimension(self._encoder)
+        return self._encoder
+
+    def _check_dimension(self, encoder: Encoder) -> None:
+        if encoder.dimension != self.store.dimension:
+            raise ArtefactError(
+                f"the model gives vectors of {encoder.dimension} dimensions and {self.folder} holds vectors of "
+                f"{self.store.dimension}; use the model with which the index was built"
+            )
+
+    @property
+    def passages(self) -> PassageTable | None:
+        """The passages' text, or None where the collection is not at its place any more."""
+        if self._passages is None and self._data is not None:
+            try:
+                dataset = load_dataset(DataSettings(**self._data), cache=self.folder / "data")
+            except ColabelError as error:
+                log.warning("the passages' text is not available: %s", error)
+                self._data = None
+            else:
+                self._passages = dataset.passages
+        return self._passages
+
+    @cached_property
+    def ivf(self) -> IvfIndex:
+        """The approximate index, mapped from disk."""
+        return IvfIndex(self.folder / "ivf", self.store)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all that a ranking by this index depends on."""
+        tokens = self.store.manifest.fingerprint
+        return tokens if self.engine == "exact" else f"{tokens}+{self.ivf.manifest.fingerprint}"
+
+    def search(
+        self,
+        queries: torch.Tensor,
+        k: int,
+        *,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        progress: Progress = SILENT,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The k best passages of each query by MaxSim.
+
+        Args:
+            queries: float32 [queries, length, dimension]; token weights are multiplied in, padding is zero.
+            allowed: bool [passages]: which rows may be returned.
+
+        Returns:
+            Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
+        """
+        if queries.shape[-1] != self.store.dimension:
+            raise UsageError(
+                f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
+                "encode queries with the model of the index"
+            )
+        if self.engine == "ivf":
+            return self.ivf.search(queries, k, allowed=allowed)
+        scores, rows = search_exact(queries, self.store.shards, k, allowed=allowed, progress=progress)
+        return rows.numpy(), scores.numpy()
+
+    def nearest_tokens(
+        self, vectors: torch.Tensor, k: int = 10
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """The k nearest stored tokens of the whole collection, special and marker tokens left out.
+
+        Args:
+            vectors: float32 [n, dimension], any vectors.
+
+        Returns:
+            Token ids int32 [n, k] and similarities (dot products) float32 [n, k], nearest first; −1 and −∞ where
+            there are fewer.
+        """
+        if self.engine == "ivf":
+            return self.ivf.nearest_tokens(vectors, k)
+        return nearest_exact(vectors, self.store, k)
+
+    def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        """ln((N + 1) / (df + 1)) of token ids."""
+        return self.store.idf(token_ids)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    path = folder / _SETTINGS_FILE
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(table, dict) or table["engine"] not in ("exact", "ivf") or "encoder" not in table:
+            raise ValueError("unknown contents")
+    except FileNotFoundError:
+        what = "holds no finished index (it has no index.json)" if folder.is_dir() else "does not exist"
+        raise ArtefactError(f"{folder} {what}; build one with `colabel index DATASET --out {folder}`") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); build the index again") from None
+    return table

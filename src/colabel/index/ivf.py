@@ -1,0 +1,310 @@
+"""Approximate search for large collections: faiss proposes candidates, exact MaxSim decides.
+
+Every stored token goes into an inverted file (IVF) with 4-bit product quantisation, 32 bytes a token. A search
+looks up the nearest tokens of each query token, adds up what they say about their passages (a passage that a query
+token did not reach counts with that token's lowest similarity), and scores the best candidates exactly.
+
+    coarse.faiss       the trained, empty index
+    part-00000.faiss   the tokens of consecutive shards; parts bound the memory of the build
+    rows.npy           int32 [tokens]: the passage of every token
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from colabel.artefacts import Plan, Workspace, build, read_manifest
+from colabel.errors import ArtefactError
+from colabel.index.rescore import rescore
+from colabel.index.store import TokenStore
+from colabel.progress import SILENT, Progress
+
+STAGE = "ivf"
+_PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built
+_ADD_BLOCK = 2**16
+_TRAIN_PER_LIST = 40
+_TRAIN_ITERATIONS = 8
+_SEED = 1234
+NEAREST_PROBES = 32
+"""Lists searched for the nearest tokens of a centroid."""
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+
+def list_count(tokens: int) -> int:
+    """Number of inverted lists: a power of two near twice the square root of the number of tokens.
+
+    >>> list_count(500_000), list_count(9_000_000), list_count(600_000_000)
+    (1024, 8192, 65536)
+    """
+    exact = math.log2(max(1.0, 2 * math.sqrt(tokens)))
+    lists: int = 2 ** min(16, max(0, round(exact)))
+    while lists > 1 and lists * _TRAIN_PER_LIST > tokens:
+        lists //= 2
+    return lists
+
+
+def build_ivf(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
+    """Build the approximate index of a store; an interrupted build continues with the next part."""
+    settings = {"lists": list_count(store.tokens), "part_tokens": _PART_TOKENS, "seed": _SEED}
+    plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
+    build(out, plan, lambda space: _write(space, store, progress))
+
+
+class IvfIndex:
+    """An opened approximate index.
+
+    ``probes`` lists are searched for each query token, ``token_depth`` nearest tokens taken from them, and
+    ``candidates`` passages (at least twice as many as are asked for) scored exactly.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        store: TokenStore,
+        *,
+        probes: int | None = None,
+        token_depth: int = 1024,
+        candidates: int = 768,
+    ) -> None:
+        faiss = _faiss()
+        self.manifest = read_manifest(folder, STAGE)
+        if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
+            raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
+        self.lists = int(self.manifest.counts["lists"])
+        self.probes = probes or default_probes(self.lists)
+        self.token_depth = token_depth
+        self.candidates = candidates
+        self.rows: npt.NDArray[np.int32] = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
+        self._store = store
+        self._lock = threading.Lock()
+        try:
+            files = [folder / f"part-{number:05d}.faiss" for number in range(self.manifest.counts["parts"])]
+            self._parts = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) for file in files]
+        except RuntimeError as error:
+            raise ArtefactError(f"{folder} cannot be read by faiss ({error}); build the index again") from None
+
+    def search(
+        self, queries: torch.Tensor, k: int, *, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """The k best passages of each query; see :meth:`colabel.index.Index.search`."""
+        rows = np.full((len(queries), k), -1, dtype=np.int64)
+        scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        batch = max(1, 4096 // max(1, queries.shape[1]))  # bounds the similarities held at a time to 50 MB
+        for start in range(0, len(queries), batch):
+            part = queries[start : start + batch]
+            candidates = self.propose(part, max(self.candidates, 2 * k), allowed)
+            rows[start : start + batch], scores[start : start + batch] = rescore(part, candidates, self._store, k)
+        return rows, scores
+
+    def propose(self, queries: torch.Tensor, count: int, allowed: npt.NDArray[np.bool_] | None = None) -> IntArray:
+        """Candidate rows int64 [queries, count], −1 where there are fewer, in no order that matters."""
+        length = queries.shape[1]
+        flat = queries.reshape(-1, queries.shape[2]).contiguous().numpy()
+        used = np.flatnonzero(np.abs(flat).max(axis=1, initial=0.0) > 0)
+        similarities = np.full((len(flat), self.token_depth), -np.inf, dtype=np.float32)
+        positions = np.full((len(flat), self.token_depth), -1, dtype=np.int64)
+        if len(used):
+            similarities[used], positions[used] = self._lookup(flat[used], self.token_depth, self.probes)
+        proposed = np.full((len(queries), count), -1, dtype=np.int64)
+
+        def gather(number: int) -> None:
+            here = slice(number * length, (number + 1) * length)
+            found = best_candidates(similarities[here], self._rows_of(positions[here]), count, allowed)
+            proposed[number, : len(found)] = found
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(gather, range(len(queries))))
+        return proposed
+
+    def nearest_tokens(self, vectors: torch.Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        """See :meth:`colabel.index.Index.nearest_tokens`; the nearest by quantised vectors are compared exactly."""
+        wanted = min(4 * k + 16, self._store.tokens)
+        flat = np.ascontiguousarray(vectors.numpy(), dtype=np.float32)
+        _, positions = self._lookup(flat, wanted, NEAREST_PROBES, content_only=True)
+        ids = np.full((len(flat), k), -1, dtype=np.int32)
+        nearest = np.full((len(flat), k), -np.inf, dtype=np.float32)
+        exact = self._similarities(flat, positions)
+        order = np.lexsort((positions, -exact), axis=1)[:, :k]
+        kept = np.take_along_axis(positions, order, axis=1)
+        values = np.take_along_axis(exact, order, axis=1)
+        tokens = self._store.token_ids_at(np.maximum(kept, 0))
+        ids[:, : kept.shape[1]] = np.where(kept >= 0, tokens, -1)
+        nearest[:, : kept.shape[1]] = values
+        return ids, nearest
+
+    def _lookup(
+        self, vectors: FloatArray, count: int, probes: int, *, content_only: bool = False
+    ) -> tuple[FloatArray, IntArray]:
+        """Nearest stored tokens over all parts: similarities and positions, nearest first, −1 where there are fewer."""
+        found: list[tuple[FloatArray, IntArray]] = []
+        for number, part in enumerate(self._parts):
+            selector = self._content[number][1] if content_only else None
+            parameters = _faiss().SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
+            with self._lock:  # one search at a time uses all threads; two would only wait for each other
+                found.append(part.search(vectors, count, params=parameters))
+        if len(found) == 1:
+            return found[0]
+        similarities = np.concatenate([similarity for similarity, _ in found], axis=1)
+        firsts = self._first_positions
+        positions = np.concatenate(
+            [np.where(ids >= 0, ids + first, -1) for (_, ids), first in zip(found, firsts, strict=True)], axis=1
+        )
+        order = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(positions, order, axis=1)
+
+    @cached_property
+    def _first_positions(self) -> list[int]:
+        sizes = [part.ntotal for part in self._parts]
+        return [0, *np.cumsum(sizes)[:-1].tolist()]
+
+    def _rows_of(self, positions: IntArray) -> npt.NDArray[np.int32]:
+        return np.where(positions >= 0, self.rows[np.maximum(positions, 0)], -1).astype(np.int32)
+
+    def _similarities(self, vectors: FloatArray, positions: IntArray) -> FloatArray:
+        """Exact dot products with the stored vectors at ``positions`` [n, c]; −∞ where a position is −1."""
+        similarities = np.full(positions.shape, -np.inf, dtype=np.float32)
+        present = positions >= 0
+        stored = self._store.vectors_at(positions[present])
+        owner = np.nonzero(present)[0]
+        similarities[present] = np.einsum("nd,nd->n", vectors[owner], stored)
+        return similarities
+
+    @cached_property
+    def _content(self) -> list[tuple[npt.NDArray[np.uint8], Any]]:
+        """Per part, a bit for each token (set where it is neither special nor a marker) and the selector over it."""
+        special = np.array(self._store.special_token_ids, dtype=np.int32)
+        content = np.concatenate([~np.isin(np.asarray(tokens), special) for tokens in self._store.token_ids])
+        selectors = []
+        for first, part in zip(self._first_positions, self._parts, strict=True):
+            bits = np.packbits(content[first : first + part.ntotal], bitorder="little")
+            selectors.append((bits, _faiss().IDSelectorBitmap(bits)))  # faiss keeps no reference to the bits
+        return selectors
+
+
+def _faiss() -> Any:
+    """faiss without its stubs, which know neither search parameters nor the types of indexes."""
+    return importlib.import_module("faiss")
+
+
+def default_probes(lists: int) -> int:
+    """Lists searched for a query token: enough for 0.99 of the exact top 10 on real collections."""
+    return max(8, lists // 128)
+
+
+def best_candidates(
+    similarities: FloatArray,
+    rows: npt.NDArray[np.int32],
+    count: int,
+    allowed: npt.NDArray[np.bool_] | None = None,
+) -> IntArray:
+    """The passages that the nearest tokens of one query speak for most.
+
+    Args:
+        similarities: float32 [length, depth], nearest first.
+        rows: int32 [length, depth], the passage of each token, −1 where there is none.
+
+    A passage's estimate: Σ_i of the highest similarity that query token i found in it, or else i's lowest anywhere.
+    """
+    length = similarities.shape[0]
+    present = rows >= 0
+    if allowed is not None:
+        present &= allowed[np.maximum(rows, 0)]
+    if not present.any():
+        return np.zeros(0, dtype=np.int64)
+    lowest = np.where(rows >= 0, similarities, np.inf).min(axis=1)
+    token = np.broadcast_to(np.arange(length)[:, None], rows.shape)[present]
+    keys = rows[present].astype(np.int64) * length + token
+    unique, first = np.unique(keys, return_index=True)  # nearest first: the first of a key is its maximum
+    gains = (similarities - np.where(np.isfinite(lowest), lowest, 0.0)[:, None])[present][first]
+    passages = unique // length
+    starts = np.flatnonzero(np.r_[True, passages[1:] != passages[:-1]])
+    totals = np.add.reduceat(gains, starts)
+    candidates = passages[starts]
+    if len(candidates) > count:
+        candidates = candidates[np.argpartition(-totals, count - 1)[:count]]
+    return np.asarray(candidates)
+
+
+def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[str, Any]:
+    faiss = _faiss()
+    lists = list_count(store.tokens)
+    if not space.done("coarse.faiss"):
+        trained = _train(store, lists)
+        with space.file("coarse.faiss") as path:
+            faiss.write_index(trained, str(path))
+    task = progress.start("building the approximate index", store.tokens, "tokens")
+    parts = list(_parts(store))
+    for number, shards in enumerate(parts):
+        tokens = sum(len(store.shards[shard].vectors) for shard in shards)
+        if not space.done(f"part-{number:05d}.faiss"):
+            part = faiss.read_index(str(space.folder / "coarse.faiss"))
+            for shard in shards:
+                for first in range(0, len(store.shards[shard].vectors), _ADD_BLOCK):
+                    last = min(first + _ADD_BLOCK, len(store.shards[shard].vectors))
+                    part.add(store.shards[shard].read(first, last))
+                    task.advance(last - first)
+            with space.file(f"part-{number:05d}.faiss") as path:
+                faiss.write_index(part, str(path))
+        else:
+            task.advance(tokens)
+    task.close()
+    with space.file("rows.npy") as path, path.open("wb") as file:
+        np.save(file, _token_rows(store), allow_pickle=False)
+    return {"lists": lists, "parts": len(parts), "tokens": store.tokens}
+
+
+def _train(store: TokenStore, lists: int) -> Any:
+    """Coarse centroids and product quantiser from a bounded, seeded sample of the stored tokens."""
+    faiss = _faiss()
+    wanted = min(store.tokens, max(lists * _TRAIN_PER_LIST, 20_000))
+    positions = np.sort(np.random.default_rng(_SEED).choice(store.tokens, size=wanted, replace=False))
+    sample = store.vectors_at(positions)
+    subquantisers = _subquantisers(store.dimension)
+    index = faiss.index_factory(store.dimension, f"IVF{lists},PQ{subquantisers}x4fs", faiss.METRIC_INNER_PRODUCT)
+    index.cp.niter = _TRAIN_ITERATIONS
+    index.cp.seed = _SEED
+    index.cp.min_points_per_centroid = 1  # a tiny collection is no reason for a warning
+    index.pq.cp.min_points_per_centroid = 1
+    index.train(sample)
+    return index
+
+
+def _subquantisers(dimension: int) -> int:
+    """One 4-bit code for two dimensions, where the dimension allows it."""
+    half = dimension // 2
+    return next(count for count in range(half, 0, -1) if dimension % count == 0)
+
+
+def _parts(store: TokenStore) -> Iterator[list[int]]:
+    """Consecutive shards, together at most _PART_TOKENS tokens (a larger shard stands alone)."""
+    group: list[int] = []
+    tokens = 0
+    for number, shard in enumerate(store.shards):
+        if group and tokens + len(shard.vectors) > _PART_TOKENS:
+            yield group
+            group, tokens = [], 0
+        group.append(number)
+        tokens += len(shard.vectors)
+    if group:
+        yield group
+
+
+def _token_rows(store: TokenStore) -> npt.NDArray[np.int32]:
+    counts = [
+        np.repeat(np.arange(shard.first_row, shard.first_row + len(shard), dtype=np.int32), np.diff(shard.offsets))
+        for shard in store.shards
+    ]
+    return np.concatenate(counts) if counts else np.zeros(0, np.int32)

@@ -1,0 +1,272 @@
+"""The token store: every passage's token vectors and token ids on disk, memory-mapped, in shards.
+
+shard-00000.vectors.npy   float16 [tokens, dimension], or int8 with shard-00000.scales.npy float16 [tokens]
+shard-00000.tokens.npy    int32 [tokens]
+shard-00000.offsets.npy   int64 [passages + 1]
+df.npy                    int64 [vocabulary]: passages that hold each token id
+ids.*.npy                 the passages' ids by row
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
+from colabel.data import PassageTable
+from colabel.data.strings import StringTable
+from colabel.encode import Encoder
+from colabel.errors import ArtefactError
+from colabel.index.exact import TokenShard
+from colabel.index.quantise import quantise, restore
+from colabel.progress import SILENT, Progress, Task
+from colabel.settings import IndexSettings
+
+log = logging.getLogger(__name__)
+
+STAGE = "tokens"
+
+
+def build_store(
+    encoder: Encoder,
+    encoder_fingerprint: str,
+    passages: PassageTable,
+    settings: IndexSettings,
+    out: Path,
+    progress: Progress = SILENT,
+) -> Manifest:
+    """Encode a collection into ``out``, shard by shard; an interrupted run continues with the next shard."""
+    kept = {"storage": settings.storage, "shard_passages": settings.shard_passages}
+    inputs = {"encoder": encoder_fingerprint, "passages": passages.fingerprint}
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        return _write(space, encoder, passages, settings, progress)
+
+    return build(out, Plan(STAGE, kept, inputs, format=1), write)
+
+
+class TokenStore:
+    """Reads a finished store. Nothing is loaded until it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder, STAGE)
+        counts = self.manifest.counts
+        try:
+            self.passages, self.tokens = int(counts["passages"]), int(counts["tokens"])
+            self.dimension, shards = int(counts["dimension"]), int(counts["shards"])
+            self.special_token_ids = tuple(int(token) for token in counts["special_token_ids"])
+            self.ids = StringTable.open(folder, "ids")
+            self.document_frequency = _load(folder / "df.npy")
+            self.shards = self._open_shards(shards)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise ArtefactError(
+                f"{folder} is not a token store that this version reads ({error}); build it again"
+            ) from None
+
+    def _open_shards(self, count: int) -> tuple[TokenShard, ...]:
+        shards, row = [], 0
+        for number in range(count):
+            name = shard_name(number)
+            scales = self.folder / f"{name}.scales.npy"
+            shard = TokenShard(
+                _load(self.folder / f"{name}.vectors.npy"),
+                np.asarray(_load(self.folder / f"{name}.offsets.npy")),
+                row,
+                scales=_load(scales) if scales.exists() else None,
+            )
+            shards.append(shard)
+            row += len(shard)
+        return tuple(shards)
+
+    def __len__(self) -> int:
+        return self.passages
+
+    @cached_property
+    def token_ids(self) -> tuple[npt.NDArray[np.int32], ...]:
+        """Per shard, the token id of every stored vector, int32 [tokens]."""
+        return tuple(_load(self.folder / f"{shard_name(number)}.tokens.npy") for number in range(len(self.shards)))
+
+    @cached_property
+    def first_tokens(self) -> npt.NDArray[np.int64]:
+        """The number of the first token of each shard, and the total at the end: int64 [shards + 1]."""
+        return np.cumsum([0, *(len(shard.vectors) for shard in self.shards)])
+
+    @cached_property
+    def _first_rows(self) -> npt.NDArray[np.int64]:
+        return np.array([shard.first_row for shard in self.shards], dtype=np.int64)
+
+    def vectors(
+        self, rows: Sequence[int] | npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
+        parts = [self._passage(int(row))[0] for row in rows]
+        return _joined(parts, np.zeros((0, self.dimension), np.float32)), _offsets(parts)
+
+    def passage_tokens(
+        self, rows: Sequence[int] | npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
+        parts = [self._passage(int(row))[1] for row in rows]
+        return _joined(parts, np.zeros(0, np.int32)), _offsets(parts)
+
+    def _passage(self, row: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        if not 0 <= row < self.passages:
+            raise IndexError(f"row {row} of a store with {self.passages} passages")
+        number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        shard = self.shards[number]
+        start, end = shard.offsets[row - shard.first_row], shard.offsets[row - shard.first_row + 1]
+        return shard.read(int(start), int(end)), np.asarray(self.token_ids[number][start:end])
+
+    def vectors_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Stored vectors at positions of the whole store: float32 [n, dimension]."""
+        found = np.empty((len(positions), self.dimension), dtype=np.float32)
+        for number, here in self._by_shard(positions):
+            found[here] = _take(self.shards[number], positions[here] - self.first_tokens[number])
+        return found
+
+    def token_ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Token ids at positions of the whole store, counted through all shards."""
+        flat = positions.reshape(-1)
+        found = np.empty(len(flat), dtype=np.int32)
+        for number, here in self._by_shard(flat):
+            found[here] = self.token_ids[number][flat[here] - self.first_tokens[number]]
+        return found.reshape(positions.shape)
+
+    def _by_shard(self, positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Shard number and the places in ``positions`` that lie in it."""
+        shard = np.searchsorted(self.first_tokens, positions, side="right") - 1
+        order = np.argsort(shard, kind="stable")
+        numbers, starts = np.unique(shard[order], return_index=True)
+        for number, here in zip(numbers, np.split(order, starts[1:]), strict=True):
+            yield int(number), here
+
+    def idf(self, token_ids: npt.NDArray[np.int32] | Sequence[int]) -> npt.NDArray[np.float64]:
+        """ln((N + 1) / (df + 1)) of token ids, N passages, df of them holding the token."""
+        frequency = self.document_frequency[np.asarray(token_ids, dtype=np.int64)]
+        return np.asarray(np.log((self.passages + 1) / (frequency + 1.0)))
+
+
+def shard_name(number: int) -> str:
+    """``shard-00000`` and so on."""
+    return f"shard-{number:05d}"
+
+
+def document_frequency(
+    token_ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], vocabulary: int
+) -> npt.NDArray[np.int64]:
+    """In how many passages each token id stands: int64 [vocabulary].
+
+    >>> document_frequency(np.array([5, 5, 6, 5], np.int32), np.array([0, 3, 4]), vocabulary=7)[5:].tolist()
+    [2, 1]
+    """
+    passage = np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+    pairs = np.unique(passage * vocabulary + token_ids)
+    return np.bincount(pairs % vocabulary, minlength=vocabulary).astype(np.int64)
+
+
+def _write(
+    space: Workspace, encoder: Encoder, passages: PassageTable, settings: IndexSettings, progress: Progress
+) -> Mapping[str, Any]:
+    size = settings.shard_passages
+    starts = range(0, len(passages), size)
+    task = progress.start("encoding passages", len(passages), "passages")
+    for number, start in enumerate(starts):
+        stop = min(start + size, len(passages))
+        if space.done(f"{shard_name(number)}.json"):
+            task.advance(stop - start)
+            continue
+        texts = [passage.full_text for passage in passages.range(start, stop)]
+        encoded = encoder.encode_passages(texts, _Within(task))
+        _write_shard(space, shard_name(number), encoded.vectors, encoded.token_ids, encoded.offsets, settings.storage)
+        with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
+            path.write_text(json.dumps({"truncated": encoded.truncated, "tokens": len(encoded.token_ids)}))
+    task.close()
+    if not space.done("ids.order.npy"):
+        StringTable.of(passages.ids).save(space, "ids")
+    return _summary(space, encoder, len(passages), len(starts))
+
+
+def _write_shard(
+    space: Workspace,
+    name: str,
+    vectors: npt.NDArray[np.float16],
+    token_ids: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
+    storage: str,
+) -> None:
+    arrays: dict[str, np.ndarray] = {"tokens": token_ids, "offsets": offsets}
+    if storage == "int8":
+        arrays["vectors"], arrays["scales"] = quantise(vectors)
+    else:
+        arrays["vectors"] = vectors
+    for part, values in arrays.items():
+        with space.file(f"{name}.{part}.npy") as path, path.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+
+
+def _summary(space: Workspace, encoder: Encoder, passages: int, shards: int) -> Mapping[str, Any]:
+    """Document frequencies over all shards, and the counts of the manifest."""
+    frequency = np.zeros(encoder.vocabulary_size, dtype=np.int64)
+    truncated = tokens = 0
+    for number in range(shards):
+        name = shard_name(number)
+        token_ids = _load(space.folder / f"{name}.tokens.npy")
+        frequency += document_frequency(token_ids, _load(space.folder / f"{name}.offsets.npy"), len(frequency))
+        note = json.loads((space.folder / f"{name}.json").read_text())
+        truncated, tokens = truncated + note["truncated"], tokens + note["tokens"]
+    with space.file("df.npy") as path, path.open("wb") as file:
+        np.save(file, frequency, allow_pickle=False)
+    if truncated:
+        log.info(
+            "%d of %d passages were longer than %s tokens and were cut", truncated, passages, encoder.passage_limit
+        )
+    return {
+        "passages": passages,
+        "tokens": tokens,
+        "shards": shards,
+        "dimension": encoder.dimension,
+        "truncated": truncated,
+        "special_token_ids": list(encoder.special_token_ids),
+    }
+
+
+class _Within:
+    """Progress of a shard, shown within the bar of the whole collection."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        self._task.advance(steps)
+
+    def close(self) -> None:
+        pass
+
+
+def _load(path: Path) -> Any:
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.asarray(values) if values.size == 0 else values
+
+
+def _take(shard: TokenShard, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    vectors = np.asarray(shard.vectors[places])
+    return vectors.astype(np.float32) if shard.scales is None else restore(vectors, np.asarray(shard.scales[places]))
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], empty: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else empty
+
+
+def _offsets(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    return np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)

@@ -1,0 +1,369 @@
+"""Late-interaction scores, Eq. (1) of ColBERT, plain and weighted.
+
+    score(q, p) = Σ_i w_i · max_j q_i·p_j,   w_i ≥ 0
+
+As no weight is negative, w_i · max_j q_i·p_j = max_j (w_i q_i)·p_j: weights are multiplied into the query
+vectors once (:func:`fold_weights`) and everything below computes the plain score. For the same reason a query
+may be padded with zero vectors, which add exactly 0, and a passage by repeating one of its tokens, which
+leaves every maximum as it is.
+
+Arithmetic is float32 whatever the store's type. Blocks of passages × query tokens are small enough for the
+similarities to be still in cache when their maximum is taken: that, not the number of operations, decides the
+speed. Block sizes and layout were chosen with ``benchmarks/exact_search.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from colabel.errors import UsageError
+
+T = TypeVar("T")
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float16 | np.float32 | np.int8]
+Scales = npt.NDArray[np.float16]
+
+BLOCK_TOKENS = 1440
+"""Passage tokens that one thread scores at once; as float32 of 128 dimensions they fit a 1 MB L2 cache."""
+
+BLOCK_QUERY_TOKENS = 512
+"""Query tokens scored at once against them."""
+
+
+def fold_weights(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Multiply query token weights into query vectors, so that the plain score becomes the weighted one.
+
+    Args:
+        vectors: ``[..., L, D]`` float32.
+        weights: ``[..., L]``, none negative: a negative weight would turn the maximum into a minimum.
+
+    >>> fold_weights(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([2.0, 0.5]))
+    tensor([[2.0000, 0.0000],
+            [0.0000, 0.5000]])
+    """
+    if weights.shape != vectors.shape[:-1]:
+        raise UsageError(
+            f"weights of shape {tuple(weights.shape)} do not fit vectors of shape {tuple(vectors.shape)}: "
+            "there must be one weight per query token"
+        )
+    if not bool((weights >= 0).all()):  # written so that it also refuses NaN
+        raise UsageError("a query token's weight is negative or not a number; late interaction needs weights ≥ 0")
+    return vectors * weights.unsqueeze(-1)
+
+
+def score_all(
+    queries: Tensor, passages: Tensor, lengths: IntArray | None = None, *, threads: int | None = None
+) -> Tensor:
+    """Score every query against every passage.
+
+    Args:
+        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
+        passages: ``[P, Lp, D]`` float32; without ``lengths`` padded by repeating a token (not by zeros).
+        lengths: ``[P]`` int64, each passage's number of tokens; what follows them is not looked at. None: all Lp.
+        threads: how many threads work; None: as many as torch would use.
+
+    Returns:
+        ``[Q, P]`` float32; −∞ for passages without tokens, in which nothing can match.
+
+    >>> query = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> passages = torch.tensor([[[0.6, 0.8], [0.8, 0.6]], [[1.0, 0.0], [9.0, 9.0]]])
+    >>> score_all(query, passages, lengths=np.array([2, 1]))
+    tensor([[1.6000, 1.0000]])
+    """
+    if passages.ndim != 3 or passages.dtype != torch.float32:
+        raise UsageError(f"passages must be float32 [P, Lp, D], not {passages.dtype} {tuple(passages.shape)}")
+    check_queries(queries, passages.shape[2])
+    count, padded, dimension = passages.shape
+    sizes = np.full(count, padded) if lengths is None else lengths
+    if sizes.shape != (count,) or (count and not 0 <= sizes.min() <= sizes.max() <= padded):
+        raise UsageError(f"lengths must be {count} numbers between 0 and {padded}, one per passage")
+    vectors: FloatArray = passages.detach().reshape(count * padded, dimension).numpy()
+    starts = np.arange(count) * padded
+    scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
+
+    def work(chunks: Iterator[list[IntArray]]) -> None:
+        scorer = Scorer(queries)
+        for chunk in chunks:
+            scores[:, np.concatenate(chunk)] = scorer.score_stored(vectors, starts, sizes, chunk).T
+
+    with Workers(threads) as workers:
+        workers.share(chunks_by_length(sizes, len(queries) * queries.shape[1]), work)
+    return torch.from_numpy(scores)
+
+
+def score_candidates(
+    queries: Tensor,
+    vectors: Tensor | Vectors,
+    offsets: IntArray,
+    candidates: IntArray,
+    *,
+    scales: Scales | None = None,
+    threads: int | None = None,
+) -> Tensor:
+    """Score every query against its own candidate passages.
+
+    Args:
+        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
+        vectors: ``[T, D]`` float16, float32 or int8 (a memory map will do), passages one after another.
+        offsets: ``[n + 1]`` int64; passage ``r`` is ``vectors[offsets[r] : offsets[r + 1]]``.
+        candidates: ``[Q, C]`` int64 row numbers; −1 where a query has fewer candidates than others.
+        scales: ``[T]`` float16; int8 vectors are multiplied by them.
+        threads: how many threads work; None: as many as torch would use.
+
+    Returns:
+        ``[Q, C]`` float32; −∞ where the candidate is −1 or an empty passage.
+    """
+    store: Vectors = vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors.view(np.ndarray)
+    check_queries(queries, store.shape[1])
+    if candidates.ndim != 2 or len(candidates) != len(queries):
+        raise UsageError(f"candidates of shape {candidates.shape} do not fit {len(queries)} queries")
+    if candidates.size and (candidates.min() < -1 or candidates.max() >= len(offsets) - 1):
+        raise UsageError(
+            f"candidate rows go from {candidates.min()} to {candidates.max()}, but the store holds rows 0 to "
+            f"{len(offsets) - 2} (−1 stands for no candidate)"
+        )
+    scores = np.full(candidates.shape, -np.inf, dtype=np.float32)
+
+    def work(numbers: Iterator[int]) -> None:
+        scorer = Scorer(queries[:1])
+        for number in numbers:
+            scorer.use(queries[number : number + 1])
+            filled = np.flatnonzero(candidates[number] >= 0)
+            rows = candidates[number, filled]
+            starts = offsets[rows]
+            lengths = offsets[rows + 1] - starts
+            for chunk in chunks_by_length(lengths, queries.shape[1]):
+                found = scorer.score_stored(store, starts, lengths, chunk, scales)
+                scores[number, filled[np.concatenate(chunk)]] = found[:, 0]
+
+    with Workers(threads) as workers:
+        workers.share(range(len(queries)), work)
+    return torch.from_numpy(scores)
+
+
+def check_queries(queries: Tensor, dimension: int) -> None:
+    """Refuse queries that are not float32 ``[Q, Lq, dimension]`` in main memory."""
+    if queries.ndim != 3 or queries.dtype != torch.float32 or queries.device.type != "cpu":
+        raise UsageError(
+            f"queries must be a float32 tensor [Q, Lq, D] on the CPU, not {queries.dtype} "
+            f"{tuple(queries.shape)} on {queries.device}"
+        )
+    if queries.shape[2] != dimension:
+        raise UsageError(f"queries have {queries.shape[2]} dimensions, passages {dimension}")
+
+
+def chunks_by_length(lengths: IntArray, query_tokens: int, block_tokens: int = BLOCK_TOKENS) -> list[list[IntArray]]:
+    """Group passages into blocks of similar length, and blocks into chunks that are scored in one go.
+
+    A block has at most ``block_tokens`` tokens once its passages are padded to the longest, which comes first.
+    Against few query tokens the arithmetic of one block is done sooner than the Python around it, so up to four
+    blocks make a chunk. A passage longer than a block is a chunk of its own; passages without tokens are left
+    out. Long ones come first, so that no thread is left with a large chunk at the end.
+
+    >>> lengths = np.array([3, 9, 0, 2, 4, 4])
+    >>> [[b.tolist() for b in chunk] for chunk in chunks_by_length(lengths, query_tokens=512, block_tokens=8)]
+    [[[1]], [[4, 5]], [[0, 3]]]
+    >>> [[b.tolist() for b in chunk] for chunk in chunks_by_length(lengths, query_tokens=32, block_tokens=8)]
+    [[[1]], [[4, 5], [0, 3]]]
+    """
+    order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+    blocks: list[IntArray] = []
+    alone = start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        alone += longest > block_tokens
+        end = start + max(1, block_tokens // longest)
+        blocks.append(order[start:end])
+        start = end
+    size = max(1, min(4, BLOCK_QUERY_TOKENS // max(1, query_tokens)))
+    cuts = [*range(alone), *range(alone, len(blocks), size), len(blocks)]
+    return [blocks[first:last] for first, last in pairwise(cuts)]
+
+
+class Scorer:
+    """Scores one batch of queries against one chunk of passages after another, in buffers of its own.
+
+    Not safe to share between threads: each thread makes one.
+    """
+
+    def __init__(
+        self, queries: Tensor, *, block_tokens: int = BLOCK_TOKENS, block_query_tokens: int = BLOCK_QUERY_TOKENS
+    ) -> None:
+        self._block_tokens = block_tokens
+        self._block_query_tokens = block_query_tokens
+        self._stored = {np.dtype(np.float16): _Buffer(torch.float16), np.dtype(np.int8): _Buffer(torch.int8)}
+        self._tokens, self._similarities, self._folded, self._maxima = (_Buffer() for _ in range(4))
+        self.use(queries)
+
+    def use(self, queries: Tensor) -> None:
+        """Take other queries, ``[Q, Lq, D]`` float32, and keep the buffers."""
+        self._count, self._length, dimension = queries.shape
+        tokens = queries.detach().reshape(self._count * self._length, dimension)
+        # Matrix products run at full speed for multiples of 16 columns (42 columns take longer than 48), and
+        # maxima for multiples of 32: where 16 remain, two passage tokens are taken as one of twice the width.
+        self._query_tokens = torch.nn.functional.pad(tokens, (0, 0, 0, -tokens.shape[0] % 16))
+        self._width = self._query_tokens.shape[0]
+        self._fold = 2 if self._width % 32 else 1
+
+    def score_stored(
+        self,
+        vectors: Vectors,
+        starts: IntArray,
+        lengths: IntArray,
+        chunk: Sequence[IntArray],
+        scales: Scales | None = None,
+    ) -> FloatArray:
+        """Score a chunk of stored passages; returns ``[P, Q]``, the passages of its blocks one after another.
+
+        Args:
+            vectors: ``[T, D]`` float16, float32, or int8 to be multiplied by ``scales``.
+            starts: ``[n]``, with
+            lengths: ``[n]``: passage ``p`` is ``vectors[starts[p] : starts[p] + lengths[p]]``.
+            chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
+            scales: ``[T]`` float16, or None.
+        """
+        first = chunk[0][0]
+        if lengths[first] > self._block_tokens:
+            return self._score_long(vectors, int(starts[first]), int(lengths[first]), scales)
+        positions, shapes = [], []
+        for block in chunk:
+            last = lengths[block] - 1
+            longest = int(last[0]) + 1
+            longest += longest % self._fold
+            # Beyond its end a passage repeats its last token.
+            rows = starts[block][:, None] + np.minimum(np.arange(longest), last[:, None])
+            positions.append(rows.reshape(-1))
+            shapes.append(rows.shape)
+        tokens = self._gather(vectors, np.concatenate(positions), scales)
+        return self._sum(self._find_maxima(tokens, shapes))
+
+    def _score_long(self, vectors: Vectors, start: int, length: int, scales: Scales | None) -> FloatArray:
+        """Score one passage piece by piece, so that memory stays bounded whatever its length: ``[1, Q]``."""
+        maxima = torch.full((1, self._width), -torch.inf)
+        for first in range(0, length, self._block_tokens):
+            size = min(self._block_tokens, length - first)
+            tokens = self._gather(vectors, np.arange(start + first, start + first + size), scales)
+            torch.maximum(maxima, self._find_maxima(tokens, [(1, size)]), out=maxima)
+        return self._sum(maxima)
+
+    def _gather(self, vectors: Vectors, positions: IntArray, scales: Scales | None) -> Tensor:
+        """Rows ``positions [N]`` of ``vectors [T, D]`` as float32 ``[N, D]``."""
+        tokens = self._tokens.take(len(positions), vectors.shape[1])
+        # NumPy gathers, as torch warns about read-only memory maps; torch converts, 15 times as fast as NumPy.
+        # Positions are valid by construction, and mode "raise" would copy through a second buffer.
+        if vectors.dtype == np.float32:
+            np.take(vectors, positions, axis=0, out=tokens.numpy(), mode="clip")
+        else:
+            stored = self._stored[vectors.dtype].take(len(positions), vectors.shape[1])
+            np.take(vectors, positions, axis=0, out=stored.numpy(), mode="clip")
+            tokens.copy_(stored)
+        if scales is not None:
+            tokens *= torch.from_numpy(scales[positions].astype(np.float32))[:, None]
+        return tokens
+
+    def _find_maxima(self, tokens: Tensor, shapes: Sequence[tuple[int, ...]]) -> Tensor:
+        """max_j q_i·p_j ``[P, W]`` of passages whose ``tokens [N, D]`` lie in blocks of (passages, tokens each)."""
+        maxima = self._maxima.take(sum(count for count, _ in shapes), self._width)
+        for first in range(0, self._width, self._block_query_tokens):
+            part = self._query_tokens[first : first + self._block_query_tokens]
+            similarities = self._similarities.take(tokens.shape[0], part.shape[0])
+            torch.mm(tokens, part.T, out=similarities)
+            self._reduce(similarities, shapes, maxima[:, first : first + part.shape[0]])
+        return maxima
+
+    def _reduce(self, similarities: Tensor, shapes: Sequence[tuple[int, ...]], maxima: Tensor) -> None:
+        """Write the maxima of ``similarities [N, W]`` over the tokens of each passage to ``maxima [P, W]``."""
+        width = similarities.shape[1]
+        passage = token = 0
+        for count, length in shapes:
+            block = similarities[token : token + count * length]
+            target = maxima[passage : passage + count]
+            if self._fold == 1 or length % 2:
+                torch.amax(block.view(count, length, width), 1, out=target)
+            else:
+                folded = self._folded.take(count, 2 * width)
+                torch.amax(block.view(count, length // 2, 2 * width), 1, out=folded)
+                torch.amax(folded.view(count, 2, width), 1, out=target)
+            passage += count
+            token += count * length
+
+    def _sum(self, maxima: Tensor) -> FloatArray:
+        """Sum maxima ``[P, W]`` over the tokens of each query: ``[P, Q]``."""
+        real = maxima.numpy()[:, : self._count * self._length]
+        summed: FloatArray = real.reshape(len(real), self._count, self._length).sum(2)
+        return summed
+
+
+class _Buffer:
+    """Memory that is handed out again and again; fresh memory costs a page fault every 4 KB."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        self._memory = torch.empty(0, dtype=dtype)
+
+    def take(self, rows: int, columns: int) -> Tensor:
+        if self._memory.shape[0] < rows * columns:
+            self._memory = torch.empty(rows * columns, dtype=self._memory.dtype)
+        return self._memory[: rows * columns].view(rows, columns)
+
+
+class Workers:
+    """Threads that share work, each running torch on one core.
+
+    Independent threads beat torch's own, which wait for each other after every operation: while something else
+    runs on one core, both would stand still. Torch's number of threads is set per thread, but the default
+    for threads yet to start is process-wide and is put back at the end.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise UsageError(f"threads must be at least 1, not {threads}")
+        self._before = torch.get_num_threads()
+        self._count = threads or self._before
+        self._pool = ThreadPoolExecutor(self._count, initializer=torch.set_num_threads, initargs=(1,))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        torch.set_num_threads(self._before)
+
+    def share(self, items: Iterable[T], work: Callable[[Iterator[T]], None]) -> None:
+        """Call ``work`` once in every thread with an iterator; each item comes out of one of the iterators."""
+        shared = _Shared(items)
+        futures = [self._pool.submit(work, shared) for _ in range(self._count)]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # after an error or Ctrl-C the other threads stop at their next item
+            shared.stop()
+            wait(futures)
+
+
+class _Shared(Iterator[T]):
+    """An iterator that several threads may advance."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> T:
+        with self._lock:
+            return next(self._items)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._items = iter(())

@@ -1,0 +1,67 @@
+"""Measures of rankings, computed by ir_measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from colabel.errors import UsageError
+from colabel.types import Qrels
+
+Run = Mapping[str, Mapping[str, float]]
+"""Query id → passage id → score."""
+
+PerQuery = dict[str, dict[str, float]]
+"""Measure name → query id → value."""
+
+DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
+
+
+def measure_run(
+    labels: Qrels, run: Run, measures: Iterable[str] = DEFAULT_MEASURES, *, relevant_from: int = 1
+) -> PerQuery:
+    """Value of every measure for every labelled query.
+
+    A query that the run does not answer counts 0. Binary measures (RR, AP, R, P …) count grades from
+    ``relevant_from`` up as relevant unless the measure says otherwise (``R(rel=2)@1000``); nDCG uses the grades.
+
+    >>> measure_run({"q": {"a": 1}}, {"q": {"b": 2.0, "a": 1.0}}, ["RR@10"])
+    {'RR@10': {'q': 0.5}}
+    """
+    import ir_measures
+
+    parsed = {name: _with_cutoff(parse_measure(name), relevant_from) for name in measures}
+    names = {measure: name for name, measure in parsed.items()}
+    values: PerQuery = {name: dict.fromkeys(labels, 0.0) for name in parsed}
+    qrels = {query: dict(judged) for query, judged in labels.items()}
+    answers = {query: dict(scores) for query, scores in run.items() if query in qrels and scores}
+    for metric in ir_measures.iter_calc(list(parsed.values()), qrels, answers):
+        values[names[metric.measure]][metric.query_id] = float(metric.value)
+    return values
+
+
+def mean_values(values: PerQuery) -> dict[str, float]:
+    """Mean over queries of every measure.
+
+    >>> mean_values({"RR@10": {"q1": 1.0, "q2": 0.5}})
+    {'RR@10': 0.75}
+    """
+    return {name: sum(per_query.values()) / max(1, len(per_query)) for name, per_query in values.items()}
+
+
+def parse_measure(name: str) -> Any:
+    """An ir_measures measure from its name, as ``nDCG@10`` or ``R(rel=2)@1000``."""
+    import ir_measures
+
+    try:
+        measure = ir_measures.parse_measure(name)
+    except (NameError, ValueError, SyntaxError, TypeError, AttributeError):
+        raise UsageError(
+            f"'{name}' is not a measure; expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
+        ) from None
+    return measure
+
+
+def _with_cutoff(measure: Any, relevant_from: int) -> Any:
+    takes_cutoff = "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params
+    return measure(rel=relevant_from) if takes_cutoff and relevant_from != 1 else measure

@@ -1,0 +1,103 @@
+"""BM25 by bm25s."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import Plan, Workspace, build
+from colabel.data import PassageTable
+from colabel.errors import SettingsError
+from colabel.progress import SILENT, Progress, track
+from colabel.settings import RankSettings
+
+log = logging.getLogger(__name__)
+
+_STAGE = "bm25"
+
+
+class Bm25:
+    """Ranks by BM25 (Lucene's variant) over stemmed words without stop words."""
+
+    name = "bm25"
+
+    def __init__(self, passages: PassageTable, settings: RankSettings, out: Path, progress: Progress = SILENT) -> None:
+        """Build the index in ``out``, or open it if it is there."""
+        import bm25s
+
+        self._language = settings.language
+        kept = {"k1": settings.k1, "b": settings.b, "language": settings.language}
+        plan = Plan(_STAGE, kept, {"passages": passages.fingerprint})
+        build(out, plan, lambda space: _write(space, passages, settings, progress))
+        self.ids = passages.ids
+        self.fingerprint = plan.fingerprint
+        self._engine = bm25s.BM25.load(str(out / "bm25s"), mmap=True)
+
+    def rank(
+        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Rows and scores; passages that share no word with the query are not ranked."""
+        depth = min(depth, len(self.ids))
+        rows = np.full((len(texts), depth), -1, dtype=np.int64)
+        scores = np.full((len(texts), depth), -np.inf, dtype=np.float32)
+        if not texts:
+            return rows, scores
+        mask = None if allowed is None else allowed.astype(np.float32)
+        for place, tokens in enumerate(tokenise(list(texts), self._language)):
+            known = [token for token in tokens if token in self._engine.vocab_dict]
+            if not known:
+                continue
+            values = self._engine.get_scores(known, weight_mask=mask)
+            found = best_rows(values, depth)
+            rows[place, : len(found)] = found
+            scores[place, : len(found)] = values[found]
+        return rows, scores
+
+
+def best_rows(values: npt.NDArray[np.float32], depth: int) -> npt.NDArray[np.int64]:
+    """Rows of the ``depth`` highest positive scores, best first, equal scores by row."""
+    positive = np.flatnonzero(values > 0)
+    if len(positive) > depth:
+        threshold = np.partition(values[positive], len(positive) - depth)[len(positive) - depth]
+        positive = positive[values[positive] >= threshold]
+    order = np.lexsort((positive, -values[positive]))
+    return positive[order][:depth]
+
+
+def tokenise(texts: list[str], language: str) -> list[list[str]]:
+    """Lower-cased words of two letters and more, stemmed, English without stop words; "none" stems nothing."""
+    import bm25s
+
+    stop_words = "en" if language == "english" else None
+    tokens: list[list[str]] = bm25s.tokenize(
+        texts, stopwords=stop_words, stemmer=_stemmer(language), return_ids=False, show_progress=False
+    )
+    return tokens
+
+
+def _stemmer(language: str) -> Any:
+    import Stemmer
+
+    if language == "none":
+        return None
+    try:
+        return Stemmer.Stemmer(language)
+    except KeyError:
+        known = ", ".join(sorted(Stemmer.algorithms()))
+        raise SettingsError(f"'rank.language' is '{language}'; expected 'none' or one of {known}") from None
+
+
+def _write(space: Workspace, passages: PassageTable, settings: RankSettings, progress: Progress) -> Mapping[str, Any]:
+    import bm25s
+
+    reader = track(passages, progress, "indexing for BM25", len(passages), "passages")
+    tokens = tokenise([passage.full_text for passage in reader], settings.language)
+    engine = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
+    engine.index(tokens, show_progress=False)
+    engine.save(str(space.folder / "bm25s"))
+    return {"passages": len(passages), "terms": len(engine.vocab_dict)}

@@ -1,0 +1,202 @@
+"""A ranking of many queries: computed in blocks, kept as arrays and as a TREC run file.
+
+block-00000.rows.npy    int32 [queries, depth], rows of passages, −1 where there are fewer
+block-00000.scores.npy  float32 [queries, depth]
+queries.*.npy, ids.*.npy   query and passage ids
+run.trec                the same as a TREC run file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
+from colabel.data.strings import StringTable
+from colabel.data.trec import run_line
+from colabel.errors import DataError
+from colabel.progress import SILENT, Progress
+from colabel.types import ScoredPassage
+
+STAGE = "ranking"
+_BLOCK = 1024  # queries between two save points: 12 MB of arrays at depth 1,000
+
+
+class Ranker(Protocol):
+    """Ranks passages for queries; ``fingerprint`` names all that its rankings depend on."""
+
+    name: str
+    fingerprint: str
+    ids: StringTable
+
+    def rank(
+        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer."""
+
+
+class Ranking:
+    """Reads a finished ranking."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: Manifest = read_manifest(folder, STAGE)
+        self.query_ids = StringTable.open(folder, "queries")
+        self.passage_ids = StringTable.open(folder, "ids")
+        self._blocks: int = self.manifest.counts["blocks"]
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def blocks(self) -> Iterator[tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float32]]]:
+        """Query ids, rows and scores, block by block."""
+        for number in range(self._blocks):
+            rows = np.load(self.folder / f"{block_name(number)}.rows.npy", mmap_mode="r", allow_pickle=False)
+            scores = np.load(self.folder / f"{block_name(number)}.scores.npy", mmap_mode="r", allow_pickle=False)
+            yield self.query_ids[number * _BLOCK : number * _BLOCK + len(rows)], rows, scores
+
+    def query(self, query_id: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Rows and scores of one query, without the places that are empty."""
+        place = self.query_ids.row(query_id)
+        if place < 0:
+            raise DataError(f"{self.folder} has no query '{query_id}'")
+        rows = np.load(self.folder / f"{block_name(place // _BLOCK)}.rows.npy", mmap_mode="r", allow_pickle=False)
+        scores = np.load(self.folder / f"{block_name(place // _BLOCK)}.scores.npy", mmap_mode="r", allow_pickle=False)
+        found = rows[place % _BLOCK] >= 0
+        return np.asarray(rows[place % _BLOCK][found]), np.asarray(scores[place % _BLOCK][found])
+
+    def run(self) -> dict[str, dict[str, float]]:
+        """Query id → passage id → score, for measuring."""
+        answers = {}
+        for query_ids, rows, scores in self.blocks():
+            for query_id, line, values in zip(query_ids, rows, scores, strict=True):
+                kept = line >= 0
+                pairs = zip(line[kept], values[kept], strict=True)
+                answers[query_id] = {self.passage_ids[int(row)]: float(score) for row, score in pairs}
+        return answers
+
+    @property
+    def run_file(self) -> Path:
+        """The TREC run file."""
+        return self.folder / "run.trec"
+
+
+def rank(
+    ranker: Ranker,
+    queries: Mapping[str, str],
+    out: Path,
+    *,
+    depth: int = 1000,
+    only: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    progress: Progress = SILENT,
+) -> Ranking:
+    """Rank passages for every query and write the ranking to ``out``; an interrupted run continues.
+
+    Args:
+        ranker: BM25 or late interaction.
+        queries: query id → text.
+        depth: passages per query.
+        only: rank none but these passage ids.
+        exclude: leave these passage ids out.
+    """
+    allowed = allowed_rows(ranker.ids, only, exclude)
+    settings = {"ranker": ranker.name, "depth": depth, "filtered": allowed is not None}
+    inputs = {"ranker": ranker.fingerprint, "queries": _fingerprint(queries)}
+    if allowed is not None:
+        inputs["allowed"] = _fingerprint({"rows": np.flatnonzero(allowed).tolist()})
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        return _write(space, ranker, queries, depth, allowed, progress)
+
+    build(out, Plan(STAGE, settings, inputs), write)
+    return Ranking(out)
+
+
+def open_ranking(folder: Path) -> Ranking:
+    """Open a finished ranking."""
+    return Ranking(folder)
+
+
+def allowed_rows(
+    ids: StringTable, only: Sequence[str] | None, exclude: Sequence[str] | None
+) -> npt.NDArray[np.bool_] | None:
+    """A mask over rows from lists of ids; None where every passage is allowed."""
+    if only is None and not exclude:
+        return None
+    allowed = np.full(len(ids), only is None)
+    for wanted, value in ((only or (), True), (exclude or (), False)):
+        rows = ids.rows(wanted)
+        if (rows < 0).any():
+            unknown = wanted[int(np.flatnonzero(rows < 0)[0])]
+            raise DataError(f"the candidate filter names passage '{unknown}', which the collection does not have")
+        allowed[rows] = value
+    return allowed
+
+
+def block_name(number: int) -> str:
+    """``block-00000`` and so on."""
+    return f"block-{number:05d}"
+
+
+def break_ties(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], ids: StringTable) -> npt.NDArray[np.int64]:
+    """Order passages of exactly equal score by their ids, so that a ranking does not depend on the corpus order."""
+    rows = rows.copy()
+    for line, values in zip(rows, scores, strict=True):
+        equal = np.flatnonzero((values[1:] == values[:-1]) & (line[1:] >= 0))
+        if not len(equal):
+            continue
+        for group in np.split(equal, np.flatnonzero(np.diff(equal) > 1) + 1):
+            places = np.arange(group[0], group[-1] + 2)
+            line[places] = sorted(line[places], key=lambda row: ids[int(row)])
+    return rows
+
+
+def _write(
+    space: Workspace,
+    ranker: Ranker,
+    queries: Mapping[str, str],
+    depth: int,
+    allowed: npt.NDArray[np.bool_] | None,
+    progress: Progress,
+) -> Mapping[str, Any]:
+    query_ids, texts = list(queries), list(queries.values())
+    blocks = range(0, len(query_ids), _BLOCK)
+    depth = min(depth, len(ranker.ids))
+    task = progress.start(f"ranking with {ranker.name}", len(query_ids), "queries")
+    for number, start in enumerate(blocks):
+        batch = texts[start : start + _BLOCK]
+        if not space.done(f"{block_name(number)}.rows.npy"):
+            rows, scores = ranker.rank(batch, depth, allowed)
+            rows = break_ties(rows, scores, ranker.ids)
+            for part, values in (("scores", scores.astype(np.float32)), ("rows", rows.astype(np.int32))):
+                with space.file(f"{block_name(number)}.{part}.npy") as path, path.open("wb") as file:
+                    np.save(file, values, allow_pickle=False)
+        task.advance(len(batch))
+    task.close()
+    StringTable.of(query_ids).save(space, "queries")
+    StringTable.of(ranker.ids).save(space, "ids")
+    _write_run(space, ranker, query_ids, len(blocks))
+    return {"queries": len(query_ids), "blocks": len(blocks), "depth": depth}
+
+
+def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: int) -> None:
+    with space.file("run.trec") as path, path.open("w", encoding="utf-8") as file:
+        for number in range(blocks):
+            rows = np.load(space.folder / f"{block_name(number)}.rows.npy", allow_pickle=False)
+            scores = np.load(space.folder / f"{block_name(number)}.scores.npy", allow_pickle=False)
+            for query_id, line, values in zip(query_ids[number * _BLOCK :], rows, scores, strict=False):
+                for place, (row, score) in enumerate(zip(line.tolist(), values.tolist(), strict=True), start=1):
+                    if row >= 0:
+                        scored = ScoredPassage(query_id, ranker.ids[row], place, score)
+                        file.write(run_line(scored, ranker.name) + "\n")
+
+
+def _fingerprint(value: Any) -> str:
+    from colabel.artefacts import fingerprint
+
+    return fingerprint(dict(value))

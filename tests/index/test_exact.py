@@ -1,0 +1,317 @@
+"""Exact search against a sort of loop-only scores, and its independence of blocks, shards and threads."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers.util.similarity import maxsim
+from tests.test_maxsim import ragged, reference_score, unit_vectors
+
+from colabel.errors import UsageError
+from colabel.index.exact import Blocking, TokenShard, _decode, _encode, score_rows, search_exact
+
+SMALL = Blocking(passage_tokens=7, query_tokens=16, batch_tokens=10, window_tokens=25)
+
+
+def shard_of(rng: np.random.Generator, lengths: list[int], dimension: int = 8, first_row: int = 0) -> TokenShard:
+    return TokenShard(*ragged(rng, lengths, dimension), first_row)
+
+
+def passages_of(shard: TokenShard) -> list[npt.NDArray[np.float16]]:
+    return [shard.vectors[a:b] for a, b in pairwise(shard.offsets)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 5),
+    query_length=st.integers(1, 6),
+    lengths=st.lists(st.lists(st.integers(0, 12), max_size=7), min_size=1, max_size=3),
+    k=st.integers(1, 12),
+    threads=st.integers(1, 3),
+    small=st.booleans(),
+)
+def test_search_equals_sorting_loop_only_scores(
+    seed: int, count: int, query_length: int, lengths: list[list[int]], k: int, threads: int, small: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    queries = unit_vectors(rng, count, query_length, 8)
+    shards, row = [], 5
+    for part in lengths:
+        shards.append(shard_of(rng, part, first_row=row))
+        row += len(part)
+    scores, rows = search_exact(queries, shards[::-1], k, threads=threads, blocking=SMALL if small else None)
+    for query, found, found_rows in zip(queries, scores.tolist(), rows.tolist(), strict=True):
+        expected = {
+            shard.first_row + place: reference_score(query, passage)
+            for shard in shards
+            for place, passage in enumerate(passages_of(shard))
+            if len(passage)
+        }
+        size = min(k, len(expected))
+        assert found[:size] == pytest.approx(sorted(expected.values(), reverse=True)[:size], abs=1e-4)
+        # Row by row rather than in order: float32 and float64 may disagree about which of two is better.
+        assert found[:size] == pytest.approx([expected[row] for row in found_rows[:size]], abs=1e-4)
+        assert len(set(found_rows[:size])) == size
+        assert (found[size:], found_rows[size:]) == ([-np.inf] * (k - size), [-1] * (k - size))
+
+
+@pytest.fixture(scope="module")
+def collection() -> TokenShard:
+    """600 passages of 1 to 180 tokens; dimension 128."""
+    rng = np.random.default_rng(1)
+    lengths = np.clip(rng.lognormal(3.5, 0.8, 600), 1, 180).astype(int).tolist()
+    lengths[17], lengths[400] = 0, 0
+    return shard_of(rng, lengths, 128, first_row=1000)
+
+
+@pytest.fixture(scope="module")
+def queries() -> torch.Tensor:
+    return unit_vectors(np.random.default_rng(2), 9, 42, 128)
+
+
+def assert_same_ranking(found: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Same rows and scores, except that passages whose scores differ by less than 1e-5 may change places."""
+    scores, rows = expected
+    torch.testing.assert_close(found[0], scores, atol=1e-5, rtol=0)
+    for place in (found[1] != rows).nonzero().tolist():
+        query = place[0]
+        mine = dict(zip(rows[query].tolist(), scores[query].tolist(), strict=True))
+        there = found[1][tuple(place)].item()
+        assert abs(mine.get(there, scores[query, -1].item()) - scores[tuple(place)].item()) < 1e-5
+
+
+def test_search_equals_sentence_transformers(collection: TokenShard, queries: torch.Tensor) -> None:
+    full = np.flatnonzero(np.diff(collection.offsets))
+    passages = passages_of(collection)
+    theirs, order = maxsim(queries, [torch.from_numpy(passages[i]).float() for i in full]).sort(
+        descending=True, stable=True
+    )
+    expected_rows = torch.from_numpy(full + 1000)[order]
+    assert_same_ranking(search_exact(queries, [collection], 50), (theirs[:, :50], expected_rows[:, :50]))
+
+
+@pytest.mark.parametrize(
+    "blocking",
+    [
+        Blocking(passage_tokens=3),
+        Blocking(passage_tokens=100),
+        Blocking(passage_tokens=10**6),
+        Blocking(query_tokens=7),
+        Blocking(query_tokens=10**6),
+        Blocking(batch_tokens=1),
+        Blocking(batch_tokens=100),
+        Blocking(window_tokens=1),
+        Blocking(window_tokens=500),
+        Blocking(passage_tokens=64, query_tokens=48, batch_tokens=90, window_tokens=999),
+    ],
+    ids=str,
+)
+def test_block_sizes_do_not_matter(collection: TokenShard, queries: torch.Tensor, blocking: Blocking) -> None:
+    expected = search_exact(queries[:3], [collection], 30)
+    assert_same_ranking(search_exact(queries[:3], [collection], 30, blocking=blocking), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_matter(collection: TokenShard, queries: torch.Tensor, threads: int) -> None:
+    expected = search_exact(queries, [collection], 30)
+    assert_same_ranking(search_exact(queries, [collection], 30, threads=threads), expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_batches_of_queries_do_not_matter(collection: TokenShard, queries: torch.Tensor, size: int) -> None:
+    expected = search_exact(queries, [collection], 30)
+    parts = [search_exact(queries[i : i + size], [collection], 30) for i in range(0, len(queries), size)]
+    assert_same_ranking((torch.cat([s for s, _ in parts]), torch.cat([r for _, r in parts])), expected)
+
+
+def test_shards_do_not_matter(collection: TokenShard, queries: torch.Tensor) -> None:
+    offsets, shards = collection.offsets, []
+    for first, last in ((0, 1), (1, 1), (1, 250), (250, 600)):
+        start, end = offsets[first], offsets[last]
+        shards.append(TokenShard(collection.vectors[start:end], offsets[first : last + 1] - start, 1000 + first))
+    assert_same_ranking(search_exact(queries, shards, 30), search_exact(queries, [collection], 30))
+
+
+def test_repeated_searches_are_identical(collection: TokenShard, queries: torch.Tensor) -> None:
+    scores, rows = search_exact(queries, [collection], 30)
+    for _ in range(3):
+        again = search_exact(queries, [collection], 30)
+        assert torch.equal(again[0], scores)
+        assert torch.equal(again[1], rows)
+
+
+def test_read_only_memory_map_of_float16_float32_and_int8(
+    collection: TokenShard, queries: torch.Tensor, tmp_path: Path
+) -> None:
+    expected = search_exact(queries, [collection], 30)
+    np.save(tmp_path / "half.npy", collection.vectors)
+    np.save(tmp_path / "single.npy", collection.vectors.astype(np.float32))
+    for name in ("half", "single"):
+        vectors = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        assert_same_ranking(search_exact(queries, [TokenShard(vectors, collection.offsets, 1000)], 30), expected)
+    scales = np.full(len(collection.vectors), 1 / 128, dtype=np.float16)
+    np.save(tmp_path / "steps.npy", np.rint(collection.vectors.astype(np.float32) * 128).astype(np.int8))
+    steps = TokenShard(np.load(tmp_path / "steps.npy", mmap_mode="r"), collection.offsets, 1000, scales)
+    restored = TokenShard(steps.read(0, len(steps.vectors)), collection.offsets, 1000)
+    assert_same_ranking(search_exact(queries, [steps], 30), search_exact(queries, [restored], 30))
+
+
+def test_vectors_are_read_as_float32() -> None:
+    steps = np.array([[127, -2], [4, 0], [1, 1]], dtype=np.int8)
+    shard = TokenShard(steps, np.array([0, 3]), scales=np.array([1.0, 0.5, 2.0], dtype=np.float16))
+    assert shard.read(0, 2).tolist() == [[127.0, -2.0], [2.0, 0.0]]
+    assert shard.read(2, 3).dtype == np.float32
+
+
+def test_only_allowed_passages_are_returned(collection: TokenShard, queries: torch.Tensor) -> None:
+    rng = np.random.default_rng(3)
+    allowed = rng.random(1700) < 0.1
+    scores, rows = search_exact(queries, [collection], 600, allowed=allowed)
+    every_score, every_row = search_exact(queries, [collection], 600)
+    for query in range(len(queries)):
+        kept = [row >= 0 and bool(allowed[row]) for row in every_row[query].tolist()]
+        count = sum(kept)
+        assert rows[query, :count].tolist() == every_row[query][kept].tolist()
+        assert torch.allclose(scores[query, :count], every_score[query][kept], atol=1e-5)
+        assert (rows[query, count:] == -1).all()
+    nothing = search_exact(queries, [collection], 2, allowed=np.zeros(1600, dtype=np.bool_))
+    assert (nothing[1] == -1).all()
+
+
+def test_equal_scores_are_ordered_by_row() -> None:
+    """Twenty copies of two passages, found with equal scores whatever block they are in."""
+    good, bad = np.full((2, 4), 0.5, np.float16), np.full((3, 4), 0.25, np.float16)
+    vectors = np.concatenate([bad, good] * 20)
+    offsets = np.cumsum([0, *[3, 2] * 20])
+    for blocking in (None, SMALL, Blocking(window_tokens=7)):
+        for first_row in (0, 2**32 - 40):
+            shard = TokenShard(vectors, offsets, first_row)
+            _, rows = search_exact(torch.ones(2, 3, 4), [shard], 25, blocking=blocking)
+            expected = [*range(1, 40, 2), *range(0, 10, 2)]
+            assert (rows - first_row).tolist() == [expected, expected]
+
+
+def test_more_wanted_than_there_are_and_empty_passages() -> None:
+    rng = np.random.default_rng(4)
+    scores, rows = search_exact(unit_vectors(rng, 2, 3, 8), [shard_of(rng, [0, 4, 0, 2, 0])], 6)
+    assert sorted(rows[0].tolist()) == [-1, -1, -1, -1, 1, 3]
+    assert rows[:, 2:].tolist() == [[-1] * 4] * 2
+    assert scores[:, 2:].tolist() == [[-np.inf] * 4] * 2
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
+def test_collection_without_tokens(lengths: list[int]) -> None:
+    rng = np.random.default_rng(5)
+    for shards in ([], [shard_of(rng, lengths)]):
+        scores, rows = search_exact(torch.ones(2, 3, 8), shards, 4)
+        assert scores.tolist() == [[-np.inf] * 4] * 2
+        assert rows.tolist() == [[-1] * 4] * 2
+
+
+def test_no_queries() -> None:
+    scores, rows = search_exact(torch.ones(0, 3, 8), [shard_of(np.random.default_rng(6), [2, 3])], 4)
+    assert (scores.shape, scores.dtype) == ((0, 4), torch.float32)
+    assert (rows.shape, rows.dtype) == ((0, 4), torch.int64)
+
+
+def test_search_within_inference_mode() -> None:
+    shard = shard_of(np.random.default_rng(7), [2, 3])
+    with torch.inference_mode():
+        _, rows = search_exact(torch.ones(1, 3, 8), [shard], 2)
+        assert sorted(rows[0].tolist()) == [0, 1]
+
+
+def test_rows_of_several_shards_are_scored(collection: TokenShard, queries: torch.Tensor) -> None:
+    rng = np.random.default_rng(8)
+    other = shard_of(rng, [5, 0, 80], 128, first_row=3)
+    scores, rows = search_exact(queries, [collection, other], 40)
+    shuffled = rng.permuted(rows.numpy(), axis=1)
+    shuffled[2, 5], shuffled[3, 0], shuffled[3, 1] = -1, 4, 1017
+    rescored = score_rows(queries, [other, collection], shuffled)
+    assert rescored[2, 5] == -np.inf
+    assert rescored[3, :2].tolist() == [-np.inf, -np.inf]
+    for query in (0, 1, 4):
+        known = dict(zip(rows[query].tolist(), scores[query].tolist(), strict=True))
+        expected = [known[row] for row in shuffled[query].tolist()]
+        assert rescored[query].tolist() == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(UsageError, match="row 6 is in no shard"):
+        score_rows(queries[:1], [other, collection], np.array([[3, 6]]))
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=40), st.integers(0, 2**32 - 41))
+def test_keys_order_scores_then_rows(values: list[float], first: int) -> None:
+    scores, rows = torch.tensor(values, dtype=torch.float32), torch.arange(len(values)) + first
+    keys = _encode(scores, rows)
+    expected = sorted(range(len(values)), key=lambda i: (-scores[i].item(), i))
+    assert keys.argsort(descending=True).tolist() == expected
+    back, back_rows = _decode(keys)
+    assert torch.equal(back, scores)
+    assert torch.equal(back_rows, rows)
+
+
+class Listener:
+    """A progress that adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.total: int | None = None
+        self.done, self.closed = 0, False
+        self.thread = threading.get_ident()
+
+    def start(self, what: str, total: int | None, unit: str) -> Listener:
+        self.total = total
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        assert threading.get_ident() == self.thread
+        self.done += steps
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_progress_adds_up(collection: TokenShard, queries: torch.Tensor) -> None:
+    listener = Listener()
+    search_exact(queries, [collection], 3, progress=listener, blocking=Blocking(window_tokens=5000, batch_tokens=100))
+    assert listener.done == listener.total == 9 * 598
+    assert listener.closed
+
+
+def test_wrong_calls_are_refused() -> None:
+    shard, queries = shard_of(np.random.default_rng(9), [2, 3], first_row=4), torch.ones(1, 3, 8)
+    for call, message in (
+        (lambda: search_exact(queries, [shard], 0), "k must be at least 1"),
+        (lambda: search_exact(torch.ones(3, 8), [shard], 1), "float32 tensor"),
+        (lambda: search_exact(torch.ones(1, 3, 9), [shard], 1), "9 dimensions, passages 8"),
+        (lambda: search_exact(queries, [shard, shard], 1), "two shards hold row 4"),
+        (lambda: search_exact(queries, [shard], 1, allowed=np.ones(5, np.bool_)), r"bool \[6\] or longer"),
+        (lambda: search_exact(queries, [shard], 1, threads=0), "threads must be at least 1"),
+        (lambda: Blocking(query_tokens=0), "query_tokens must be at least 1"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            call()
+
+
+def test_damaged_shards_are_refused() -> None:
+    vectors, offsets = np.ones((5, 8), np.float16), np.array([0, 2, 5])
+    scales = np.ones(5, np.float16)
+    for damaged, message in (
+        (lambda: TokenShard(vectors.astype(np.float64), offsets), "must be float16"),
+        (lambda: TokenShard(vectors, offsets.astype(np.int32)), "must be int64"),
+        (lambda: TokenShard(vectors, np.array([0, 6])), "rise from 0 to the number of token vectors, 5"),
+        (lambda: TokenShard(vectors, np.array([0, 3, 2, 5])), "rise from 0"),
+        (lambda: TokenShard(vectors, offsets, 2**32), "row numbers"),
+        (lambda: TokenShard(vectors, offsets, scales=scales), "int8 token vectors need scales"),
+        (lambda: TokenShard(vectors.astype(np.int8), offsets), "int8 token vectors need scales"),
+        (lambda: TokenShard(vectors.astype(np.int8), offsets, scales=scales[:4]), "cannot have scales"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            damaged()
