@@ -16,7 +16,8 @@ from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.errors import UsageError
-from colabel.maxsim import Scorer, Workers, chunks_by_length, fold_weights, score_all, score_candidates
+from colabel.maxsim import Scorer, chunks_by_length, fold_weights, score_all, score_candidates
+from colabel.workers import Workers
 
 
 def reference_score(query: npt.ArrayLike, passage: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:

@@ -9,16 +9,13 @@ leaves every maximum as it is.
 
 Arithmetic is float32 whatever the store's type. Blocks of passages × query tokens are small enough for the
 similarities to be still in cache when their maximum is taken: that, not the number of operations, decides the
-speed. Block sizes and layout were chosen with ``benchmarks/exact_search.py``.
+speed (measured by ``benchmarks/exact_search.py``).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +24,7 @@ import torch
 from torch import Tensor
 
 from colabel.errors import UsageError
+from colabel.workers import Workers
 
 T = TypeVar("T")
 FloatArray = npt.NDArray[np.float32]
@@ -248,6 +246,45 @@ class Scorer:
         tokens = self._gather(vectors, np.concatenate(positions), scales)
         return self._sum(self._find_maxima(tokens, shapes))
 
+    def score_views(
+        self, views: Sequence[Vectors], chunk: Sequence[IntArray], scales: Sequence[Scales | None]
+    ) -> FloatArray:
+        """Score a chunk of passages that lie in different arrays; returns ``[P, Q]`` like :meth:`score_stored`.
+
+        Args:
+            views: passage ``p`` is ``views[p]``, ``[tokens, D]``, all of one type.
+            chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
+            scales: ``[tokens]`` float16 of each passage, or None.
+        """
+        first = int(chunk[0][0])
+        if len(views[first]) > self._block_tokens:
+            return self._score_long(views[first], 0, len(views[first]), scales[first])
+        shapes = []
+        for block in chunk:
+            longest = len(views[int(block[0])])
+            shapes.append((len(block), longest + longest % self._fold))
+        total = sum(count * longest for count, longest in shapes)
+        dtype, dimension = views[first].dtype, views[first].shape[1]
+        tokens = self._tokens.take(total, dimension)
+        direct = dtype == np.float32
+        target = tokens.numpy() if direct else self._stored[dtype].take(total, dimension).numpy()
+        factors = np.empty(total, dtype=np.float32) if scales[first] is not None else None
+        place = 0
+        for block, (_, longest) in zip(chunk, shapes, strict=True):
+            for passage in block.tolist():
+                end = place + len(views[passage])
+                target[place:end] = views[passage]
+                target[end : place + longest] = target[end - 1]
+                if factors is not None:
+                    factors[place:end] = scales[passage]
+                    factors[end : place + longest] = factors[end - 1]
+                place += longest
+        if not direct:
+            tokens.copy_(torch.from_numpy(target))
+        if factors is not None:
+            tokens *= torch.from_numpy(factors)[:, None]
+        return self._sum(self._find_maxima(tokens, shapes))
+
     def _score_long(self, vectors: Vectors, start: int, length: int, scales: Scales | None) -> FloatArray:
         """Score one passage piece by piece, so that memory stays bounded whatever its length: ``[1, Q]``."""
         maxima = torch.full((1, self._width), -torch.inf)
@@ -315,55 +352,3 @@ class _Buffer:
         if self._memory.shape[0] < rows * columns:
             self._memory = torch.empty(rows * columns, dtype=self._memory.dtype)
         return self._memory[: rows * columns].view(rows, columns)
-
-
-class Workers:
-    """Threads that share work, each running torch on one core.
-
-    Independent threads beat torch's own, which wait for each other after every operation: while something else
-    runs on one core, both would stand still. Torch's number of threads is set per thread, but the default
-    for threads yet to start is process-wide and is put back at the end.
-    """
-
-    def __init__(self, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise UsageError(f"threads must be at least 1, not {threads}")
-        self._before = torch.get_num_threads()
-        self._count = threads or self._before
-        self._pool = ThreadPoolExecutor(self._count, initializer=torch.set_num_threads, initargs=(1,))
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-        torch.set_num_threads(self._before)
-
-    def share(self, items: Iterable[T], work: Callable[[Iterator[T]], None]) -> None:
-        """Call ``work`` once in every thread with an iterator; each item comes out of one of the iterators."""
-        shared = _Shared(items)
-        futures = [self._pool.submit(work, shared) for _ in range(self._count)]
-        try:
-            for future in futures:
-                future.result()
-        finally:  # after an error or Ctrl-C the other threads stop at their next item
-            shared.stop()
-            wait(futures)
-
-
-class _Shared(Iterator[T]):
-    """An iterator that several threads may advance."""
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = iter(items)
-        self._lock = threading.Lock()
-
-    def __next__(self) -> T:
-        with self._lock:
-            return next(self._items)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._items = iter(())

@@ -24,12 +24,12 @@ from colabel.maxsim import (
     Scales,
     Scorer,
     Vectors,
-    Workers,
     check_queries,
     chunks_by_length,
     score_candidates,
 )
 from colabel.progress import SILENT, Progress
+from colabel.workers import Workers
 
 _WINDOW_PASSAGES = 2**13  # keeps the ranking of 256 queries, all temporaries together, below 256 MB
 _NOTHING = -(2**63)  # the key of no passage, below that of any passage
@@ -157,21 +157,46 @@ def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *,
     Returns:
         ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
     """
-    scores = torch.full(rows.shape, -torch.inf)
-    known = rows == -1
-    for shard in shards:
-        places = rows - shard.first_row
-        inside = (rows >= 0) & (places >= 0) & (places < len(shard))
-        if inside.any():
-            candidates = np.where(inside, places, -1)
-            found = score_candidates(
-                queries, shard.vectors, shard.offsets, candidates, scales=shard.scales, threads=threads
-            )
-            scores = torch.where(torch.from_numpy(inside), found, scores)
-        known |= inside
-    if not known.all():
-        raise UsageError(f"row {rows[~known][0]} is in no shard (−1 stands for no passage)")
-    return scores
+    check_queries(queries, shards[0].vectors.shape[1] if shards else queries.shape[-1])
+    if len(shards) == 1 and shards[0].first_row == 0:
+        shard = shards[0]
+        return score_candidates(queries, shard.vectors, shard.offsets, rows, scales=shard.scales, threads=threads)
+    owners = _owners(shards, rows)
+    scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+    plain = [(shard.vectors.view(np.ndarray), shard.scales) for shard in shards]  # a memory map is slow to slice
+
+    def work(numbers: Iterator[int]) -> None:
+        scorer = Scorer(queries[:1])
+        for number in numbers:
+            scorer.use(queries[number : number + 1])
+            views, scales = [], []
+            filled = np.flatnonzero(owners[number] >= 0)
+            for row, owner in zip(rows[number, filled].tolist(), owners[number, filled].tolist(), strict=True):
+                shard = shards[owner]
+                start, end = shard.offsets[row - shard.first_row], shard.offsets[row - shard.first_row + 1]
+                vectors, factors = plain[owner]
+                views.append(vectors[start:end])
+                scales.append(None if factors is None else factors[start:end])
+            lengths = np.array([len(view) for view in views], dtype=np.int64)
+            for chunk in chunks_by_length(lengths, queries.shape[1]):
+                scores[number, filled[np.concatenate(chunk)]] = scorer.score_views(views, chunk, scales)[:, 0]
+
+    with Workers(threads) as workers:
+        workers.share(range(len(queries)), work)
+    return torch.from_numpy(scores)
+
+
+def _owners(shards: Sequence[TokenShard], rows: IntArray) -> IntArray:
+    """The number of the shard that holds each row, −1 where the row is −1."""
+    firsts = np.array([shard.first_row for shard in shards], dtype=np.int64)
+    order = np.argsort(firsts, kind="stable")
+    place = np.searchsorted(firsts[order], rows, side="right") - 1
+    owners = np.where(rows >= 0, order[np.maximum(place, 0)], -1) if len(shards) else np.full(rows.shape, -1)
+    ends = firsts + np.array([len(shard) for shard in shards], dtype=np.int64)
+    lost = (rows < -1) | ((rows >= 0) & ((place < 0) | (rows >= ends[owners]))) if len(shards) else rows != -1
+    if lost.any():
+        raise UsageError(f"row {rows[lost][0]} is in no shard (−1 stands for no passage)")
+    return owners
 
 
 @dataclass(frozen=True)

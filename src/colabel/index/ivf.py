@@ -44,12 +44,12 @@ IntArray = npt.NDArray[np.int64]
 
 
 def list_count(tokens: int) -> int:
-    """Number of inverted lists: a power of two near twice the square root of the number of tokens.
+    """Number of inverted lists: a power of two near the square root of the number of tokens.
 
     >>> list_count(500_000), list_count(9_000_000), list_count(600_000_000)
-    (1024, 8192, 65536)
+    (512, 4096, 32768)
     """
-    exact = math.log2(max(1.0, 2 * math.sqrt(tokens)))
+    exact = math.log2(max(1.0, math.sqrt(tokens)))
     lists: int = 2 ** min(16, max(0, round(exact)))
     while lists > 1 and lists * _TRAIN_PER_LIST > tokens:
         lists //= 2
@@ -76,10 +76,11 @@ class IvfIndex:
         store: TokenStore,
         *,
         probes: int | None = None,
-        token_depth: int = 1024,
-        candidates: int = 768,
+        token_depth: int = 2048,
+        candidates: int = 1024,
     ) -> None:
         faiss = _faiss()
+        self.folder = folder
         self.manifest = read_manifest(folder, STAGE)
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
@@ -102,7 +103,7 @@ class IvfIndex:
         """The k best passages of each query; see :meth:`colabel.index.Index.search`."""
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
-        batch = max(1, 4096 // max(1, queries.shape[1]))  # bounds the similarities held at a time to 50 MB
+        batch = max(1, 2048 // max(1, queries.shape[1]))  # bounds the similarities held at a time to 50 MB
         for start in range(0, len(queries), batch):
             part = queries[start : start + batch]
             candidates = self.propose(part, max(self.candidates, 2 * k), allowed)
@@ -201,7 +202,7 @@ def _faiss() -> Any:
 
 def default_probes(lists: int) -> int:
     """Lists searched for a query token: enough for 0.99 of the exact top 10 on real collections."""
-    return max(8, lists // 128)
+    return max(16, lists // 128)
 
 
 def best_candidates(

@@ -1,0 +1,67 @@
+"""Threads that share out work, each with torch on one core."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+
+from colabel.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Threads that share work, each running torch on one core.
+
+    Independent threads beat torch's own, which wait for each other after every operation: while something else
+    runs on one core, both would stand still. Torch's number of threads is set per thread, but the default
+    for threads yet to start is process-wide and is put back at the end.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise UsageError(f"threads must be at least 1, not {threads}")
+        self._before = torch.get_num_threads()
+        self._count = threads or self._before
+        self._pool = ThreadPoolExecutor(self._count, initializer=torch.set_num_threads, initargs=(1,))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        torch.set_num_threads(self._before)
+
+    def share(self, items: Iterable[T], work: Callable[[Iterator[T]], None]) -> None:
+        """Call ``work`` once in every thread with an iterator; each item comes out of one of the iterators."""
+        shared = _Shared(items)
+        futures = [self._pool.submit(work, shared) for _ in range(self._count)]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # after an error or Ctrl-C the other threads stop at their next item
+            shared.stop()
+            wait(futures)
+
+
+class _Shared(Iterator[T]):
+    """An iterator that several threads may advance."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> T:
+        with self._lock:
+            return next(self._items)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._items = iter(())
