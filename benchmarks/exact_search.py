@@ -13,21 +13,18 @@ product of the repeats kept, the hardest denominator; the median ratio within re
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from common import write_report
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.index.exact import TokenShard, search_exact
@@ -183,20 +180,6 @@ def figures(tokens: int, repeats: list[Repeat]) -> dict[str, float]:
     }
 
 
-def cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return run.stdout.strip() or None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -208,29 +191,19 @@ def main() -> None:
         collection = write_collection(Path(folder), options.tokens, rng)
         repeats, made = measure(all_actions(collection, rng), options.repeats)
     found = figures(collection.tokens, repeats)
-    report = {
-        "benchmark": "exact_search",
-        "hardware": {"cpu": cpu_model(), "cores": os.cpu_count(), "torch_threads": torch.get_num_threads()},
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "numpy", "sentence-transformers")},
-        "commit": commit(),
-        "setup": {
-            "passages": len(collection),
-            "tokens": collection.tokens,
-            "dimension": DIMENSION,
-            "queries": QUERIES,
-            "query_tokens": QUERY_TOKENS,
-            "k": K,
-            "candidates": CANDIDATES,
-            "repeats": options.repeats,
-            "repeats_made": made,
-        },
-        "figures": found,
-    }
     for name, value in found.items():
         print(f"{name.replace('_', ' '):<50}{value:10.3f}")
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    setup = {
+        "passages": len(collection),
+        "tokens": collection.tokens,
+        "queries": QUERIES,
+        "query_tokens": QUERY_TOKENS,
+        "k": K,
+        "candidates": CANDIDATES,
+        "repeats": options.repeats,
+        "repeats_made": made,
+    }
+    write_report(options.json, {**setup, **{name: round(value, 3) for name, value in found.items()}})
 
 
 if __name__ == "__main__":

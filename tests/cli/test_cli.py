@@ -77,17 +77,6 @@ def test_a_bug_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "a bug in colabel: ZeroDivisionError: oops" in capsys.readouterr().err
 
 
-def test_run_prepares_the_data_and_resumes(write_beir: WriteBeir, tmp_path: Path) -> None:
-    folder = write_beir()
-    (tmp_path / "recipe.toml").write_text(f'[data]\nsource = "{folder.name}"\n')
-    first = colabel("run", "recipe.toml", "--out", "runs/x", cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "relevant/query" in first.stdout
-    again = colabel("-v", "run", "recipe.toml", "--out", "runs/x", cwd=tmp_path)
-    assert "up to date" in again.stderr
-    assert again.stdout == first.stdout
-
-
 def test_a_second_process_on_the_same_folder_is_refused(write_beir: WriteBeir, tmp_path: Path) -> None:
     from colabel.artefacts import folder_lock
 
@@ -135,7 +124,8 @@ def test_every_command_has_help_with_an_example_and_stands_in_the_docs(name: str
 
 
 def test_reference_pages_are_generated_from_the_program() -> None:
-    from docs.generate import cli_page, settings_page
+    from docs.generate import cli_page, figures_page, settings_page
 
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page(), "run `make docs`"
     assert (DOCS / "recipe.md").read_text(encoding="utf-8") == settings_page(), "run `make docs`"
+    assert (DOCS / "figures.md").read_text(encoding="utf-8") == figures_page(), "run `make docs`"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.conftest import SHARED
 
 from colabel.data import load_dataset
 from colabel.encode import Encoder, encode_queries_checked, open_encoder, prepare_encoder
@@ -287,3 +288,39 @@ def test_minilm_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colabel.encode.weights._MINILM_SHA256", "0" * 64)
     with pytest.raises(DataError, match=r"model\.safetensors: the weights have sha256 53aa51172d14"):
         resolve_model("minilm")
+
+
+def test_a_stanford_checkpoint_loads(tiny_model: Path, tmp_path: Path) -> None:
+    """Stanford's layout: encoder and projection in one file, settings in ``artifact.metadata``."""
+    from safetensors.torch import load_file, save_file
+
+    loaded, _ = load_or_convert(str(tiny_model), settings(tiny_model), "cpu")
+    folder = tmp_path / "stanford"
+    folder.mkdir()
+    for path in tiny_model.iterdir():
+        if path.name != "model.safetensors":
+            (folder / path.name).write_bytes(path.read_bytes())
+    weights = {f"bert.{name}": value for name, value in load_file(tiny_model / "model.safetensors").items()}
+    weights["linear.weight"] = loaded[1].linear.weight.detach().clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
+    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 12, "doc_maxlen": 24,
+                "mask_punctuation": True, "attend_to_mask_tokens": False}  # fmt: skip
+    (folder / "artifact.metadata").write_text(json.dumps(metadata))
+    reopened, converted = load_or_convert(str(folder), settings(tiny_model), "cpu")
+    assert not converted
+    mine, theirs = (Encoder(model).encode_queries(["what is ice"]).vectors for model in (loaded, reopened))
+    assert (mine - theirs).abs().max() < 1e-5
+    ids = [Encoder(model).encode_passages(["a cave, within ice"]).token_ids.tolist() for model in (loaded, reopened)]
+    assert ids[0] == ids[1]
+
+
+def test_half_precision_weights_are_computed_in_float32() -> None:
+    folder = SHARED / "weights" / "e5-small"
+    if not folder.is_dir():
+        pytest.skip("the e5-small weights are not on this machine")
+    loaded, converted = load_or_convert(str(folder), EncoderSettings(), "cpu")
+    assert converted
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    assert torch.isfinite(Encoder(loaded).encode_queries(["what is ice"]).vectors).all()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from colabel.encode.quiet import no_progress_bars
 from colabel.encode.weights import check_exists, is_late_interaction
 from colabel.errors import UsageError
 from colabel.settings import EncoderSettings
@@ -36,7 +37,8 @@ def load_checkpoint(model: str, device: str) -> MultiVectorEncoder:
     check_exists(model)
     dtype = torch.float32 if device == "cpu" else torch.float16
     try:
-        return MultiVectorEncoder(model, device=device, model_kwargs={"dtype": dtype})
+        with no_progress_bars():
+            return MultiVectorEncoder(model, device=device, model_kwargs={"dtype": dtype})
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(

@@ -15,6 +15,7 @@ from colabel.data import PassageTable
 from colabel.encode.colbert import load_checkpoint, load_or_convert, refuse_token_pooling
 from colabel.encode.encoder import Encoder
 from colabel.encode.projection import fit_projection
+from colabel.encode.quiet import no_progress_bars
 from colabel.encode.weights import check_exists, is_late_interaction, resolve_model, weights_fingerprint
 from colabel.errors import UsageError
 from colabel.settings import EncoderSettings
@@ -43,7 +44,8 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
         encoder, converted = load_or_convert(model, settings, choose_device(settings.device))
         if converted and settings.projection == "pca":
             fit_projection(encoder, sample_texts(passages, settings), settings.dimension)
-        encoder.save(str(space.folder), create_model_card=False)
+        with no_progress_bars():
+            encoder.save(str(space.folder), create_model_card=False)
         return {"dimension": encoder.get_embedding_dimension(), "converted": converted}
 
     return build(out, Plan(_STAGE, kept, inputs, seed=settings.projection_seed), write)

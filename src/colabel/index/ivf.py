@@ -1,6 +1,6 @@
 """Approximate search for large collections: faiss proposes candidates, exact MaxSim decides.
 
-Every stored token goes into an inverted file (IVF) with 4-bit product quantisation, 32 bytes a token. A search
+Every stored token goes into an inverted file (IVF) with product quantisation, a byte for four dimensions. A search
 looks up the nearest tokens of each query token, adds up what they say about their passages (a passage that a query
 token did not reach counts with that token's lowest similarity), and scores the best candidates exactly.
 
@@ -35,6 +35,7 @@ _PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built
 _ADD_BLOCK = 2**16
 _TRAIN_PER_LIST = 40
 _TRAIN_ITERATIONS = 8
+_QUANTISED_FROM = 20_000
 _SEED = 1234
 NEAREST_PROBES = 32
 """Lists searched for the nearest tokens of a centroid."""
@@ -58,9 +59,20 @@ def list_count(tokens: int) -> int:
 
 def build_ivf(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
     """Build the approximate index of a store; an interrupted build continues with the next part."""
-    settings = {"lists": list_count(store.tokens), "part_tokens": _PART_TOKENS, "seed": _SEED}
+    settings = {"kind": factory_name(store), "part_tokens": _PART_TOKENS, "iterations": _TRAIN_ITERATIONS}
     plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
     build(out, plan, lambda space: _write(space, store, progress))
+
+
+def factory_name(store: TokenStore) -> str:
+    """What faiss calls the kind of index that a store gets, such as ``IVF4096,PQ32``: a byte for four dimensions.
+
+    A store with too few tokens to train a quantiser keeps whole vectors.
+    """
+    if store.tokens < _QUANTISED_FROM:
+        return f"IVF{list_count(store.tokens)},Flat"
+    codes = next(count for count in range(max(1, store.dimension // 4), 0, -1) if store.dimension % count == 0)
+    return f"IVF{list_count(store.tokens)},PQ{codes}"
 
 
 class IvfIndex:
@@ -76,10 +88,9 @@ class IvfIndex:
         store: TokenStore,
         *,
         probes: int | None = None,
-        token_depth: int = 2048,
+        token_depth: int = 1536,
         candidates: int = 1024,
     ) -> None:
-        faiss = _faiss()
         self.folder = folder
         self.manifest = read_manifest(folder, STAGE)
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
@@ -93,7 +104,7 @@ class IvfIndex:
         self._lock = threading.Lock()
         try:
             files = [folder / f"part-{number:05d}.faiss" for number in range(self.manifest.counts["parts"])]
-            self._parts = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) for file in files]
+            self._parts = [_open_part(file) for file in files]
         except RuntimeError as error:
             raise ArtefactError(f"{folder} cannot be read by faiss ({error}); build the index again") from None
 
@@ -200,9 +211,19 @@ def _faiss() -> Any:
     return importlib.import_module("faiss")
 
 
+def _open_part(file: Path) -> Any:
+    """Map a part from disk: its lists are read when they are searched, and shared between processes."""
+    faiss = _faiss()
+    part = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
+    lists = faiss.downcast_InvertedLists(part.invlists)
+    if hasattr(lists, "prefetch_nthread"):
+        lists.prefetch_nthread = 0  # the system reads ahead; faiss would start 32 threads for every search
+    return part
+
+
 def default_probes(lists: int) -> int:
     """Lists searched for a query token: enough for 0.99 of the exact top 10 on real collections."""
-    return max(16, lists // 128)
+    return max(16, lists // 256)
 
 
 def best_candidates(
@@ -273,20 +294,12 @@ def _train(store: TokenStore, lists: int) -> Any:
     wanted = min(store.tokens, max(lists * _TRAIN_PER_LIST, 20_000))
     positions = np.sort(np.random.default_rng(_SEED).choice(store.tokens, size=wanted, replace=False))
     sample = store.vectors_at(positions)
-    subquantisers = _subquantisers(store.dimension)
-    index = faiss.index_factory(store.dimension, f"IVF{lists},PQ{subquantisers}x4fs", faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(store.dimension, factory_name(store), faiss.METRIC_INNER_PRODUCT)
     index.cp.niter = _TRAIN_ITERATIONS
     index.cp.seed = _SEED
     index.cp.min_points_per_centroid = 1  # a tiny collection is no reason for a warning
-    index.pq.cp.min_points_per_centroid = 1
     index.train(sample)
     return index
-
-
-def _subquantisers(dimension: int) -> int:
-    """One 4-bit code for two dimensions, where the dimension allows it."""
-    half = dimension // 2
-    return next(count for count in range(half, 0, -1) if dimension % count == 0)
 
 
 def _parts(store: TokenStore) -> Iterator[list[int]]:

@@ -1,0 +1,103 @@
+"""index → rank → evaluate → search, as a user types them, on a tiny real model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colabel.cli import main
+
+WriteBeir = Callable[..., Path]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def index(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> Path:
+    settings = ["encoder.dimension=16", "encoder.passage_length=24", "encoder.query_length=12"]
+    options = [part for setting in [f"encoder.model={tiny_model}", *settings] for part in ("--set", setting)]
+    code, out, _ = call("index", write_beir(), *options, "--out", tmp_path / "index")
+    assert code == 0
+    assert "5 passages" in out
+    return tmp_path / "index"
+
+
+def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+    data = tmp_path / "caves"
+    code, out, _ = call("rank", data, "--index", index, "--out", tmp_path / "runs" / "late")
+    assert (code, "2 queries" in out) == (0, True)
+    code, out, _ = call("rank", data, "--bm25", "--out", tmp_path / "runs" / "bm25", "--depth", 2)
+    assert code == 0
+    code, out, _ = call("evaluate", data, tmp_path / "runs" / "late", tmp_path / "runs" / "bm25", "-m", "RR@10")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["caves", "test", "RR@10"]
+    code, out, _ = call("evaluate", data, tmp_path / "runs" / "bm25", "--json")
+    assert json.loads(out)["means"][str(tmp_path / "runs" / "bm25")]["RR@10"] > 0
+    code, out, _ = call("search", index, "glacier cave", "-k", 2)
+    assert out.startswith("  1  ")
+    code, out, _ = call("search", index, "glacier cave", "--json")
+    assert [hit["rank"] for hit in json.loads(out)] == [1, 2, 3, 4, 5]
+
+
+def test_filters_come_from_files(index: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "only.txt").write_text("d1\nd2\n")
+    call("rank", tmp_path / "caves", "--index", index, "--only", tmp_path / "only.txt", "--out", tmp_path / "run")
+    ranked = {line.split()[2] for line in (tmp_path / "run" / "run.trec").read_text().splitlines()}
+    assert ranked == {"d1", "d2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("search", "INDEX", " "), 1, "is empty"),
+        (("search", "INDEX", "ሰላም"), 2, "vocabulary knows no part of the query"),
+        (("search", "TMP/none", "x"), 1, "does not exist; build one with"),
+        (("rank", "TMP/caves", "--out", "TMP/x"), 2, "choose one: --index FOLDER or --bm25"),
+        (("rank", "TMP/caves", "--index", "INDEX", "--split", "tst", "--out", "TMP/x"), 1, "no split 'tst'"),
+        (("evaluate", "TMP/caves", "TMP/none.trec"), 2, "no such run"),
+        (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl"), 1, "corpus.jsonl:1: "),
+        (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl", "-m", "nope"), 1, "corpus.jsonl:1"),
+        (("index", "TMP/caves", "--set", "encoder.model=TMP/none", "--out", "TMP/y"), 2, "does not exist"),
+    ],
+)
+def test_misuse(
+    index: Path,
+    tmp_path: Path,
+    call: Callable[..., tuple[int, str, str]],
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    filled = [part.replace("INDEX", str(index)).replace("TMP", str(tmp_path)) for part in arguments]
+    found, out, err = call(*filled)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_run_ends_with_a_table_and_the_next_command(
+    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        f'[data]\nsource = "{write_beir()}"\n[encoder]\nmodel = "{tiny_model}"\ndimension = 16\npassage_length = 24\n'
+    )
+    code, out, _ = call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
+    assert code == 0
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["caves", "bm25", "zero-shot"]
+    assert lines[-1].startswith("Next: colabel search")
+    stamp = (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns
+    assert call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")[1] == out
+    assert (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns == stamp
