@@ -306,3 +306,20 @@ def test_threads_share_each_item_once() -> None:
 def test_less_than_one_thread_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         Workers(0)
+
+
+def test_zero_vectors_behind_a_query_change_no_bit() -> None:
+    """A query alone and the same query padded in a batch have the same scores, not merely similar ones."""
+    generator = torch.Generator().manual_seed(5)
+    maxima = torch.randn(200, 13, generator=generator)
+    padded = torch.nn.functional.pad(maxima, (0, 19))
+    alone, wide = Scorer(torch.zeros(1, 13, 8)), Scorer(torch.zeros(1, 32, 8))
+    assert (alone._sum(maxima) == wide._sum(padded)).all()
+
+
+def test_overlapping_workers_leave_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    outer, inner = Workers(2), Workers(2)
+    outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert torch.get_num_threads() == before

@@ -338,7 +338,11 @@ class Scorer:
     def _sum(self, maxima: Tensor) -> FloatArray:
         """Sum maxima ``[P, W]`` over the tokens of each query: ``[P, Q]``."""
         real = maxima.numpy()[:, : self._count * self._length]
-        summed: FloatArray = real.reshape(len(real), self._count, self._length).sum(2)
+        if not self._length:
+            return np.zeros((len(real), self._count), dtype=np.float32)
+        # A running sum adds token by token, and not pairwise as np.sum does: zero vectors behind a query then change
+        # nothing, whatever it is padded to.
+        summed: FloatArray = np.cumsum(real.reshape(len(real), self._count, self._length), axis=2)[:, :, -1]
         return summed
 
 

@@ -31,13 +31,22 @@ def measure_run(
     import ir_measures
 
     parsed = {name: _with_cutoff(parse_measure(name), relevant_from) for name in measures}
-    names = {measure: name for name, measure in parsed.items()}
+    names: dict[Any, list[str]] = {}
+    for name, measure in parsed.items():
+        names.setdefault(measure, []).append(name)  # MRR@10 and RR@10 are one measure
     values: PerQuery = {name: dict.fromkeys(labels, 0.0) for name in parsed}
     qrels = {query: dict(judged) for query, judged in labels.items()}
-    answers = {query: dict(scores) for query, scores in run.items() if query in qrels and scores}
-    for metric in ir_measures.iter_calc(list(parsed.values()), qrels, answers):
-        values[names[metric.measure]][metric.query_id] = float(metric.value)
+    answers = {query: _untied(scores) for query, scores in run.items() if query in qrels and scores}
+    for metric in ir_measures.iter_calc(list(names), qrels, answers):
+        for name in names[metric.measure]:
+            values[name][metric.query_id] = float(metric.value)
     return values
+
+
+def _untied(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores that fall strictly in trec_eval's order (score, then the larger id first), so that all measures agree."""
+    order = sorted(scores, key=lambda passage: (scores[passage], passage.encode("utf-8", "surrogatepass")))
+    return {passage: float(place) for place, passage in enumerate(order, start=1)}
 
 
 def mean_values(values: PerQuery) -> dict[str, float]:

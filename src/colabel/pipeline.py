@@ -56,7 +56,7 @@ def demo(out: Path, *, progress: Progress = SILENT) -> RunResult:
 def _stages(recipe: Recipe, out: Path, progress: Progress) -> tuple[Dataset, Index, Evaluation | None]:
     """Data → index → rankings → measures, each reused where it is up to date."""
     with folder_lock(out):
-        dataset = load_dataset(recipe.data, cache=out / "data", progress=progress)
+        dataset = load_dataset(recipe.data, cache=out / "index" / "data", progress=progress)
         log.info("%s: %d passages, splits %s", dataset.name, len(dataset.passages), ", ".join(dataset.splits))
         index = build_index(
             dataset, out / "index", data=recipe.data, encoder=recipe.encoder, index=recipe.index, progress=progress

@@ -12,6 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from colabel.errors import SettingsError
@@ -219,6 +220,21 @@ class DataSettings(Settings):
         help="keep this many positives per train query and hide the rest; left out: keep all",
     )
     hide_seed: int = setting(0, low=0, help="which positives are kept")
+
+    def with_absolute_paths(self) -> DataSettings:
+        """The same settings, to be understood in any folder."""
+        kind, colon, rest = self.source.partition(":")
+        source = self.source
+        if colon and kind in ("hf", "jsonl"):
+            source = f"{kind}:{Path(rest).resolve()}"
+        elif not colon and source != "pydocs":
+            source = str(Path(source).resolve())
+        return dataclasses.replace(
+            self,
+            source=source,
+            queries=tuple(str(Path(path).resolve()) for path in self.queries),
+            labels={split: str(Path(path).resolve()) for split, path in self.labels.items()},
+        )
 
     def check(self) -> None:
         """Refuse an empty source and unknown column roles."""

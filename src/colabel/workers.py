@@ -15,6 +15,31 @@ from colabel.errors import UsageError
 T = TypeVar("T")
 
 
+class _Default:
+    """Torch's default number of threads, which workers change for threads to come; the last one restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._value = 0
+
+    def enter(self) -> int:
+        with self._lock:
+            if self._inside == 0:
+                self._value = torch.get_num_threads()
+            self._inside += 1
+            return self._value
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                torch.set_num_threads(self._value)
+
+
+_default = _Default()
+
+
 class Workers:
     """Threads that share work, each running torch on one core.
 
@@ -26,8 +51,9 @@ class Workers:
     def __init__(self, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise UsageError(f"threads must be at least 1, not {threads}")
-        self._before = torch.get_num_threads()
-        self._count = threads or self._before
+        self._count = threads or _default.enter()
+        if threads:
+            _default.enter()
         self._pool = ThreadPoolExecutor(self._count, initializer=torch.set_num_threads, initargs=(1,))
 
     def __enter__(self) -> Workers:
@@ -37,7 +63,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown()
-        torch.set_num_threads(self._before)
+        _default.leave()
 
     def share(self, items: Iterable[T], work: Callable[[Iterator[T]], None]) -> None:
         """Call ``work`` once in every thread with an iterator; each item comes out of one of the iterators."""

@@ -62,7 +62,7 @@ def test_filters_come_from_files(index: Path, tmp_path: Path, call: Callable[...
     ("arguments", "code", "words"),
     [
         (("search", "INDEX", " "), 1, "is empty"),
-        (("search", "INDEX", "ሰላም"), 2, "vocabulary knows no part of the query"),
+        (("search", "INDEX", "ሰላም"), 2, "knows less than half of the query"),
         (("search", "TMP/none", "x"), 1, "does not exist; build one with"),
         (("rank", "TMP/caves", "--out", "TMP/x"), 2, "choose one: --index FOLDER or --bm25"),
         (("rank", "TMP/caves", "--index", "INDEX", "--split", "tst", "--out", "TMP/x"), 1, "no split 'tst'"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from tests.conftest import WORDS
 
 from colabel import Index, build_index, load_dataset, search
 from colabel.data import Dataset
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index.index import choose_engine
 from colabel.index.ivf import IvfIndex, best_candidates, build_ivf, list_count
 from colabel.index.nearest import nearest_exact
@@ -154,7 +155,11 @@ def test_ivf_finds_nearly_what_exact_search_finds(index: Index, ivf: IvfIndex, d
     assert np.abs(scores[same] - exact_scores[same]).max() < 1e-4, "candidates are scored exactly"
     allowed = np.zeros(400, dtype=bool)
     allowed[:50] = True
-    assert ivf.search(vectors, 10, allowed=allowed)[0].max() < 50
+    rows = ivf.search(vectors, 10, allowed=allowed)[0]
+    assert rows.max() < 50
+    assert (rows >= 0).all(), "a filter leaves full rankings"
+    deep = ivf.search(vectors[:2], 399)[0]
+    assert (deep >= 0).sum() >= 2 * 395, "nearly the whole collection where it is asked for"
 
 
 def test_ivf_in_several_parts(index: Index, ivf: IvfIndex, dataset: Dataset, tmp_path: Path,
@@ -269,13 +274,9 @@ def test_broken_index_folders(index: Index, dataset: Dataset, tiny_model: Path, 
     part.write_bytes(part.read_bytes()[:-100])
     with pytest.raises(ArtefactError, match=r"shard-00001\.vectors\.npy has .* bytes instead of .* damaged"):
         Index.open(copy)
-    (copy / "index.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="cannot be read"):
-        Index.open(copy)
     with pytest.raises(UsageError, match="query vectors have 8 dimensions, the index has 16"):
         index.search(torch.zeros(1, 2, 8), 1)
     other = encoder_settings(tiny_model)
-    from dataclasses import replace
 
     from colabel.encode import Encoder
     from colabel.encode.colbert import load_or_convert
@@ -283,6 +284,57 @@ def test_broken_index_folders(index: Index, dataset: Dataset, tiny_model: Path, 
     model = Encoder(load_or_convert(str(tiny_model), replace(other, dimension=8), "cpu")[0])
     with pytest.raises(ArtefactError, match="vectors of 8 dimensions"):
         Index(index.folder, encoder=model)
+
+
+def test_a_model_and_vectors_of_another_are_refused(
+    index: Index, dataset: Dataset, tiny_model: Path, tmp_path: Path
+) -> None:
+    """As a rebuild with another model, killed after the model was written, would leave it."""
+    from colabel.encode import prepare_encoder
+
+    copy = tmp_path / "copy"
+    shutil.copytree(index.folder, copy)
+    other = replace(encoder_settings(tiny_model), projection="random")
+    prepare_encoder(other, dataset.passages, copy / "encoder")
+    with pytest.raises(ArtefactError, match="token vectors of another model"):
+        Index.open(copy)
+
+
+def test_a_changed_collection_is_noticed(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path,
+                                         caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
+    data = DataSettings(source=str(write_beir()))
+    built = build_index(load_dataset(data), tmp_path / "index", data=data, encoder=encoder_settings(tiny_model))
+    corpus = tmp_path / "caves" / "corpus.jsonl"
+    corpus.write_text('{"_id": "d0", "text": "new"}\n' + corpus.read_text())
+    with pytest.raises(DataError, match="not the one that"):
+        built.check_collection(load_dataset(data).passages)
+    hit = search(Index.open(tmp_path / "index"), "glacier", 1)[0]
+    assert hit.text == "", "no text is better than the wrong text"
+    assert "text is not available" in caplog.text
+
+
+def test_all_passages_empty(tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": ""}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "ice"}\n')
+    for projection in ("pca", "random"):
+        settings = replace(encoder_settings(tiny_model), projection=projection)
+        with pytest.raises(UsageError, match="empty"):
+            build_index(load_dataset(str(folder)), tmp_path / projection, encoder=settings)
+
+
+def test_an_index_of_another_version(index: Index, tmp_path: Path) -> None:
+    for text in ("{}", '{"engine": "warp"}', '{"engine": "exact", "data": {"sauce": 1}, "batch_tokens": 1}'):
+        copy = tmp_path / str(len(text))
+        shutil.copytree(index.folder, copy)
+        (copy / "index.json").write_text(text)
+        with pytest.raises(ArtefactError, match="cannot be read by this version"):
+            Index.open(copy)
+
+
+def test_search_parameters_are_part_of_the_fingerprint(index: Index, ivf: IvfIndex) -> None:
+    assert IvfIndex(ivf.folder, index.store, token_depth=77).fingerprint != ivf.fingerprint
 
 
 def test_an_empty_collection_is_refused(tmp_path: Path) -> None:

@@ -10,19 +10,19 @@ import pytest
 
 from colabel.data import load_dataset
 from colabel.data.strings import StringTable
-from colabel.errors import DataError, SettingsError
+from colabel.errors import DataError, SettingsError, UsageError
 from colabel.evaluation import evaluate, read_run_file
 from colabel.measures import mean_values, measure_run, parse_measure
 from colabel.ranking import Bm25, open_ranking, rank
 from colabel.ranking.bm25 import best_rows, tokenise
-from colabel.ranking.rankings import allowed_rows, break_ties
+from colabel.ranking.rankings import allowed_rows
 from colabel.settings import RankSettings
 
 WriteBeir = Callable[..., Path]
 
 
 class Fixed:
-    """A ranker with known answers: passage row r has score 9 − r, except that rows 1 and 2 tie."""
+    """A ranker with known answers: passage row r has score 9 − r."""
 
     name = "fixed"
     fingerprint = "fixed"
@@ -36,7 +36,7 @@ class Fixed:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         self.asked += texts
         rows = np.arange(len(self.ids)) if allowed is None else np.flatnonzero(allowed)
-        scores = (9 - np.where(rows == 2, 1, rows)).astype(np.float32)
+        scores = (9 - rows).astype(np.float32)
         rows, scores = rows[:depth], scores[:depth]
         missing = depth - len(rows)
         rows = np.pad(rows, (0, missing), constant_values=-1)
@@ -50,12 +50,12 @@ def test_ranking_is_kept_as_arrays_and_as_a_run(tmp_path: Path) -> None:
     ranking = rank(ranker, queries, tmp_path / "r", depth=3)
     assert len(ranking) == 2500
     rows, scores = ranking.query("q2049")
-    assert rows.tolist() == [0, 2, 1], "d7 comes before d8: equal scores are ordered by id"
-    assert scores.tolist() == [9.0, 8.0, 8.0]
+    assert rows.tolist() == [0, 1, 2]
+    assert scores.tolist() == [9.0, 8.0, 7.0]
     assert (tmp_path / "r" / "run.trec").read_text().splitlines()[:3] == [
         "q0 Q0 d9 1 9 fixed",
-        "q0 Q0 d7 2 8 fixed",
-        "q0 Q0 d8 3 8 fixed",
+        "q0 Q0 d8 2 8 fixed",
+        "q0 Q0 d7 3 7 fixed",
     ]
     assert read_run_file(tmp_path / "r") == ranking.run()
     assert sum(len(query_ids) for query_ids, _, _ in ranking.blocks()) == 2500
@@ -64,7 +64,7 @@ def test_ranking_is_kept_as_arrays_and_as_a_run(tmp_path: Path) -> None:
     ranker.asked.clear()
     rank(ranker, queries, tmp_path / "r", depth=3)
     assert ranker.asked == [], "up to date"
-    assert open_ranking(tmp_path / "r").query("q0")[0].tolist() == [0, 2, 1]
+    assert open_ranking(tmp_path / "r").query("q0")[0].tolist() == [0, 1, 2]
 
 
 def test_an_interrupted_ranking_continues_with_the_next_block(tmp_path: Path) -> None:
@@ -101,11 +101,44 @@ def test_filters(tmp_path: Path) -> None:
     assert not (tmp_path / "bad").exists()
 
 
-def test_break_ties_leaves_other_places_alone() -> None:
-    ids = StringTable.of(["b", "a", "d", "c"])
-    rows = np.array([[0, 1, 2, 3, -1, -1]])
-    scores = np.array([[2.0, 2.0, 1.0, 1.0, -np.inf, -np.inf]], dtype=np.float32)
-    assert break_ties(rows, scores, ids).tolist() == [[1, 0, 3, 2, -1, -1]]
+def test_queries_in_another_order_are_another_ranking(tmp_path: Path) -> None:
+    """Blocks are positional: an interrupted ranking must not be continued with the queries in another order."""
+    ranker = Fixed(["d1", "d2", "d3"])
+    queries = {f"q{number}": f"text {number}" for number in range(3)}
+    first = rank(ranker, queries, tmp_path / "r")
+    again = rank(ranker, dict(reversed(queries.items())), tmp_path / "r")
+    assert first.manifest.fingerprint != again.manifest.fingerprint
+    assert list(again.query_ids) == ["q2", "q1", "q0"]
+
+
+def test_ties_are_broken_as_trec_eval_does_also_at_the_cut(write_beir: WriteBeir, tmp_path: Path) -> None:
+    corpus = "".join(json.dumps({"_id": name, "text": "cat"}) + "\n" for name in ("b", "d", "a", "c"))
+    corpus += json.dumps({"_id": "x", "text": "hen"}) + "\n"
+    folder = write_beir(corpus=corpus, qrels__train=None, qrels__dev=None, qrels__test="q1\ta\t1\n")
+    bm25 = Bm25(load_dataset(str(folder)).passages, RankSettings(), tmp_path / "bm25")
+    for depth in (1, 2, 4):
+        rows, _ = bm25.rank(["cat"], depth)
+        assert [bm25.ids[int(row)] for row in rows[0]] == ["d", "c", "b", "a"][:depth]
+
+
+def test_measures_agree_on_tied_scores() -> None:
+    run = {"q": {"a": 1.0, "b": 1.0}}
+    values = mean_values(measure_run({"q": {"a": 1}}, run, ["RR@10", "P@1", "nDCG@1"]))
+    assert values == {"RR@10": 0.5, "P@1": 0.0, "nDCG@1": 0.0}, "trec_eval puts b before a"
+
+
+def test_one_measure_under_two_names() -> None:
+    labels, run = {"q": {"a": 2}}, {"q": {"a": 1.0}}
+    assert mean_values(measure_run(labels, run, ["RR@10", "MRR@10"])) == {"RR@10": 1.0, "MRR@10": 1.0}
+    twice = measure_run(labels, run, ["R@10", "R(rel=2)@10"], relevant_from=2)
+    assert mean_values(twice) == {"R@10": 1.0, "R(rel=2)@10": 1.0}
+
+
+def test_bm25_without_words(write_beir: WriteBeir, tmp_path: Path) -> None:
+    folder = write_beir(corpus='{"_id": "d1", "text": "the of"}\n', qrels__train=None, qrels__dev=None,
+                        qrels__test="q1\td1\t1\n")  # fmt: skip
+    with pytest.raises(UsageError, match="no passage holds a word"):
+        Bm25(load_dataset(str(folder)).passages, RankSettings(), tmp_path / "bm25")
 
 
 def test_bm25_by_hand(write_beir: WriteBeir, tmp_path: Path) -> None:
@@ -136,9 +169,10 @@ def test_bm25_languages(write_beir: WriteBeir, tmp_path: Path) -> None:
 
 def test_best_rows() -> None:
     values = np.array([0.0, 3.0, 1.0, 3.0, 2.0], dtype=np.float32)
-    assert best_rows(values, 10).tolist() == [1, 3, 4, 2]
-    assert best_rows(values, 1).tolist() == [1]
-    assert best_rows(values, 3).tolist() == [1, 3, 4]
+    ranks = np.array([0, 4, 3, 1, 2], dtype=np.int32)
+    assert best_rows(values, 10, ranks).tolist() == [3, 1, 4, 2]
+    assert best_rows(values, 1, ranks).tolist() == [3]
+    assert best_rows(values, 3, ranks).tolist() == [3, 1, 4]
 
 
 def test_measures_by_hand() -> None:

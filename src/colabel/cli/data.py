@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
-from colabel.cli.output import emit, print_json, table, terminal_progress
+from colabel.cli.output import beside, emit, print_json, table, terminal_progress
 
 if TYPE_CHECKING:
     from colabel.data import CheckReport
@@ -109,12 +108,8 @@ def convert_command(dataset: str, overrides: tuple[str, ...], to: str, out: Path
     """Thin call of :func:`colabel.convert`."""
     from colabel import convert, load_dataset
 
-    cache = out.absolute().with_name(f".{out.absolute().name}.passages")  # beside the result, whole disks are large
-    try:
-        with terminal_progress() as progress:
-            loaded = load_dataset(recipe_settings(dataset, overrides).data, cache=cache, progress=progress)
-            manifest = convert(loaded, out, to, progress=progress)
-    finally:
-        shutil.rmtree(cache, ignore_errors=True)
+    with terminal_progress() as progress, beside(out, "passages") as cache:
+        loaded = load_dataset(recipe_settings(dataset, overrides).data, cache=cache, progress=progress)
+        manifest = convert(loaded, out, to, progress=progress)
     counts = manifest.counts
     emit(f"{out}: {counts['passages']:,} passages, {counts['queries']:,} queries, {', '.join(counts['splits'])}")

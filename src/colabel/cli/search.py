@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
-from colabel.cli.output import emit, print_json, table, terminal_progress
+from colabel.cli.output import beside, emit, print_json, table, terminal_progress
 from colabel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,13 +84,15 @@ def rank_command(
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress:
+    with terminal_progress() as progress, beside(out, "bm25") as scratch:
         loaded = load_dataset(recipe.data, progress=progress)
         ranker: Any
         if index_folder is None:
-            ranker = Bm25(loaded.passages, recipe.rank, out.with_name(f"{out.name}-bm25-index"), progress)
+            ranker = Bm25(loaded.passages, recipe.rank, scratch / "bm25", progress)
         else:
-            ranker = LateInteraction(Index.open(index_folder))
+            index = Index.open(index_folder)
+            index.check_collection(loaded.passages)
+            ranker = LateInteraction(index)
         ranking = rank(
             ranker,
             loaded.split_queries(split),

@@ -4,7 +4,7 @@ from colabel.data.checking import CheckReport, check
 from colabel.data.conversion import convert
 from colabel.data.dataset import Dataset
 from colabel.data.hiding import hide_labels
-from colabel.data.load import load_dataset, open_source
+from colabel.data.load import load_dataset, open_source, reopen_passages
 from colabel.data.passages import PassageTable
 from colabel.data.triples import read_triples
 
@@ -18,4 +18,5 @@ __all__ = [
     "load_dataset",
     "open_source",
     "read_triples",
+    "reopen_passages",
 ]

@@ -15,7 +15,7 @@ from colabel.data.irds import IrdsSource
 from colabel.data.jsonl import JsonlSource
 from colabel.data.labels import LabelReader, read_query_texts, refuse_visible
 from colabel.data.msmarco import MsMarcoSource
-from colabel.data.passages import open_passages
+from colabel.data.passages import PassageTable, open_passages, open_unpacked
 from colabel.data.problems import Problems, Strict
 from colabel.data.records import BEIR_COLUMNS, read_qrels, read_queries
 from colabel.data.source import LineFile, Located, Source
@@ -66,6 +66,11 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
     if settings.keep_labels is None or TRAIN not in labels:
         return dataset
     return hide_labels(dataset, settings.keep_labels, settings.hide_seed)
+
+
+def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
+    """The passages of a dataset alone: from the cache where they were unpacked to it, else from their source."""
+    return open_unpacked(cache) or open_passages(open_source(settings), Strict(), cache)
 
 
 def open_source(settings: DataSettings) -> Source:

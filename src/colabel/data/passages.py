@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from colabel.artefacts import Plan, Workspace, build
+from colabel.artefacts import Plan, Workspace, build, read_manifest
 from colabel.data.beir import parse_passage
 from colabel.data.problems import DUPLICATE_PASSAGE, EMPTY_FILE, Problems
 from colabel.data.records import Malformed
@@ -125,6 +125,17 @@ def open_passages(
     offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
     opened = line_file or LineFile(target / _UNPACKED, parse_passage)
     return PassageTable(opened.path, opened.parse, offsets, ids, manifest.inputs["corpus"])
+
+
+def open_unpacked(cache: Path) -> PassageTable | None:
+    """Open passages that were unpacked into a cache, without their source; None where there are none."""
+    target = cache / "passages"
+    if not (target / _UNPACKED).is_file():
+        return None
+    manifest = read_manifest(target, "passages")
+    offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
+    ids = StringTable.open(target, "ids")
+    return PassageTable(target / _UNPACKED, parse_passage, offsets, ids, manifest.inputs["corpus"])
 
 
 def _write(

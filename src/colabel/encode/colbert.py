@@ -27,15 +27,15 @@ _UNUSED_MARKERS = ("[unused0]", "[unused1]")
 _ADDED_MARKERS = ("[Q]", "[D]")
 
 
-def load_checkpoint(model: str, device: str) -> MultiVectorEncoder:
+def load_checkpoint(model: str, device: str, dtype: torch.dtype = torch.float32) -> MultiVectorEncoder:
     """Load any checkpoint that sentence-transformers can turn into a MultiVectorEncoder.
 
-    float32 on the CPU, whatever the stored type: half-precision products are slow there or not available at all.
+    float32 whatever the stored type, unless asked otherwise: half-precision products are slow on a CPU or not
+    available at all.
     """
     from sentence_transformers import MultiVectorEncoder
 
     check_exists(model)
-    dtype = torch.float32 if device == "cpu" else torch.float16
     try:
         with no_progress_bars():
             return MultiVectorEncoder(model, device=device, model_kwargs={"dtype": dtype})
@@ -135,7 +135,10 @@ def _set_dropout(model: Any, dropout: float) -> None:
 
 
 def _fitting_length(transformer: Any, length: int, key: str) -> int:
-    positions = getattr(transformer.auto_model.config, "max_position_embeddings", None)
+    config = transformer.auto_model.config
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and "roberta" in str(getattr(config, "model_type", "")):
+        positions -= int(config.pad_token_id) + 1  # RoBERTa counts positions from behind its padding id
     if isinstance(positions, int) and length > positions:
         raise UsageError(f"'{key}' is {length}; expected at most {positions}, the encoder's number of positions")
     return length

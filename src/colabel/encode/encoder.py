@@ -39,7 +39,7 @@ class EncodedQueries:
     """Token vectors of queries, padded with zero vectors, which add nothing to any score.
 
     vectors: float32 [queries, length, dimension], token_ids: int64 [queries, length] (−1 where padded).
-    ``unreadable`` lists the queries of which the vocabulary knows no token.
+    ``unreadable`` lists the queries of whose words the vocabulary knows less than half.
     """
 
     vectors: torch.Tensor
@@ -68,7 +68,9 @@ class Encoder:
     @property
     def special_token_ids(self) -> tuple[int, ...]:
         """Ids of [CLS], [SEP], [MASK], padding and the marker tokens: never an expansion token."""
-        return tuple(sorted(set(self._tokenizer.all_special_ids)))
+        added = self._tokenizer.added_tokens_encoder  # a marker may be an added token without being special
+        markers = {added[name] for prompt in self.model.prompts.values() for name in added if name in (prompt or "")}
+        return tuple(sorted({*self._tokenizer.all_special_ids, *markers}))
 
     @property
     def _tokenizer(self) -> Any:
@@ -102,8 +104,11 @@ class Encoder:
         task.close()
         if not texts:
             return EncodedQueries(torch.zeros(0, 1, self.dimension), torch.zeros(0, 1, dtype=torch.int64), ())
-        ids = _stack(token_ids, -1)
-        return EncodedQueries(_stack(vectors, 0.0), ids, self._unreadable(ids))
+        cut = self._cut_queries(texts)
+        if cut:
+            log.warning("%d of %d queries are longer than the model takes and were cut", cut, len(texts))
+        unreadable = tuple(number for number, text in enumerate(texts) if not self._readable(text))
+        return EncodedQueries(_stack(vectors, 0.0), _stack(token_ids, -1), unreadable)
 
     def encode_passages(self, texts: Sequence[str], progress: Progress = SILENT) -> EncodedPassages:
         """Vectors of passages, in their order, computed in batches of similar length.
@@ -167,14 +172,30 @@ class Encoder:
             output: dict[str, Any] = self.model(features, task=task)
         return output
 
-    def _unreadable(self, ids: torch.Tensor) -> tuple[int, ...]:
-        unknown = self._tokenizer.unk_token_id
-        if unknown is None:
-            return ()
-        special = torch.tensor([token for token in self.special_token_ids if token != unknown])
-        content = (ids >= 0) & ~torch.isin(ids, special)
-        known = (content & (ids != unknown)).any(dim=1)
-        return tuple(int(row) for row in torch.nonzero(~known).flatten())
+    def _cut_queries(self, texts: Sequence[str]) -> int:
+        """How many queries lose words to the length limit."""
+        transformer: Any = self.model[0]
+        expansion = transformer.query_expansion
+        limit = expansion["length"] if expansion else transformer.query_length or transformer.max_seq_length
+        if limit is None:
+            return 0
+        prompt = self.model.prompts.get("query") or ""
+        encoded = self._tokenizer([prompt + text for text in texts], truncation=False, verbose=False)["input_ids"]
+        return sum(len(ids) > limit for ids in encoded)
+
+    def _readable(self, text: str) -> bool:
+        """Whether the vocabulary knows at least half of a text's words.
+
+        A word is unknown where a piece of it is [UNK], or where it is of another script than Latin and spelled letter
+        by letter: the vocabulary then holds its letters and nothing of its language.
+        """
+        words = self._tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        unknown = 0
+        for word, _ in words:
+            pieces = self._tokenizer.tokenize(word)
+            spelled = len(word) > 2 and word.isalpha() and not word.isascii() and len(pieces) >= len(word)
+            unknown += spelled or self._tokenizer.unk_token in pieces or not pieces
+        return 2 * unknown <= len(words) if words else False
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -204,10 +225,12 @@ def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bo
     example = texts[encoded.unreadable[0]][:60]
     if strict:
         raise UsageError(
-            f"the model's vocabulary knows no part of the query '{example}'; use a model for its language and script"
+            f"the model's vocabulary knows less than half of the query '{example}'; use a model for its language and "
+            "script"
         )
     log.warning(
-        "%d of %d queries hold nothing that the model's vocabulary knows, such as '%s'; their rankings mean little",
+        "the model's vocabulary knows less than half of the words of %d of %d queries, such as '%s'; their rankings "
+        "mean little",
         len(encoded.unreadable),
         len(texts),
         example,

@@ -54,7 +54,9 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
 def open_encoder(folder: Path, settings: EncoderSettings) -> Encoder:
     """Load a prepared encoder."""
     read_manifest(folder, _STAGE)
-    model = load_checkpoint(str(folder), choose_device(settings.device))
+    device = choose_device(settings.device)
+    on_cpu = torch.device(device).type == "cpu"
+    model = load_checkpoint(str(folder), device, torch.float32 if on_cpu else torch.float16)
     refuse_token_pooling(model)
     return Encoder(model, settings.batch_tokens)
 
@@ -77,13 +79,9 @@ def choose_device(name: str) -> str:
 
 def sample_texts(passages: PassageTable, settings: EncoderSettings) -> list[str]:
     """Texts of a seeded sample of the non-empty passages, by row."""
-    rows = list(range(len(passages)))
-    random.Random(settings.projection_seed).shuffle(rows)
-    texts = []
-    for row in rows:
-        text = passages[row].full_text
-        if text:
-            texts.append(text)
-        if len(texts) == settings.projection_sample:
-            break
+    wanted = min(len(passages), 2 * settings.projection_sample)  # twice as many: some may be empty
+    rows = random.Random(settings.projection_seed).sample(range(len(passages)), wanted)
+    texts = [text for row in rows if (text := passages[row].full_text)][: settings.projection_sample]
+    if not texts:
+        raise UsageError("every passage that was looked at is empty; there is nothing to encode")
     return texts

@@ -13,17 +13,16 @@ if TYPE_CHECKING:
 _BATCH = 32
 
 
-def principal_directions(vectors: torch.Tensor, dimension: int) -> torch.Tensor:
-    """The ``dimension`` leading eigenvectors of the vectors' second moments, as rows.
+def principal_directions(moments: torch.Tensor, dimension: int) -> torch.Tensor:
+    """The ``dimension`` leading eigenvectors of second moments Σ v·vᵀ, as rows.
 
     Args:
-        vectors: float32 [tokens, width], one token vector each.
+        moments: float64 [width, width].
 
     Returns:
         float32 [dimension, width] with orthonormal rows; signs are fixed (largest entry positive), so the same
-        vectors give the same matrix on every machine.
+        vectors give the same matrix.
     """
-    moments = vectors.T.double() @ vectors.double() / max(1, len(vectors))
     _, directions = torch.linalg.eigh(moments)  # ascending
     leading = directions.flip(1)[:, :dimension].T
     largest = leading.abs().argmax(dim=1, keepdim=True)
@@ -38,7 +37,7 @@ def fit_projection(model: MultiVectorEncoder, texts: Sequence[str], dimension: i
     the leading directions for themselves.
     """
     transformer, projection = _parts(model)
-    moments: list[torch.Tensor] = []
+    moments = torch.zeros(projection.in_features, projection.in_features, dtype=torch.float64)
     model.eval()
     with torch.inference_mode():
         for start in range(0, len(texts), _BATCH):
@@ -49,8 +48,9 @@ def fit_projection(model: MultiVectorEncoder, texts: Sequence[str], dimension: i
             }
             mask = features["attention_mask"].bool()
             vectors = transformer(features)["token_embeddings"][mask].float()
-            moments.append(torch.nn.functional.normalize(vectors, dim=-1).cpu())
-    directions = principal_directions(torch.cat(moments), dimension)
+            unit = torch.nn.functional.normalize(vectors, dim=-1).cpu().double()
+            moments += unit.T @ unit
+    directions = principal_directions(moments, dimension)
     with torch.no_grad():
         projection.linear.weight.copy_(directions)
 

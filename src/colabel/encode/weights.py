@@ -12,6 +12,7 @@ from colabel.errors import DataError, MissingExtraError, UsageError
 MINILM = "minilm"
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}  # ColBERT is PyLate's name
+_PYLATE_KEYS = ("query_prefix", "document_prefix", "attend_to_expansion_tokens", "do_query_expansion")
 
 
 def resolve_model(name: str) -> str:
@@ -38,15 +39,15 @@ def weights_fingerprint(model: str) -> str:
     folder = Path(model)
     if not folder.is_dir():
         return fingerprint({"hub": model})
-    kinds = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
-    files = sorted({path for kind in kinds for path in folder.rglob(kind) if path.name != "manifest.json"})
+    aside = ("manifest.json", "README.md")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in aside)
     return fingerprint({path.relative_to(folder).as_posix(): file_fingerprint(path) for path in files})
 
 
 def is_late_interaction(model: str) -> bool:
     """Whether a checkpoint is a ColBERT already (ours, PyLate's or Stanford's) and not a plain encoder."""
     config = _read_json(model, "config_sentence_transformers.json")
-    if config.get("model_type") in _LATE_INTERACTION_TYPES:
+    if config.get("model_type") in _LATE_INTERACTION_TYPES or any(key in config for key in _PYLATE_KEYS):
         return True
     architectures = _read_json(model, "config.json").get("architectures") or []
     return any(name == "HF_ColBERT" or str(name).endswith("ForRetrieval") for name in architectures)

@@ -107,6 +107,7 @@ def search_exact(
     k: int,
     *,
     allowed: npt.NDArray[np.bool_] | None = None,
+    tie_ranks: npt.NDArray[np.int32] | None = None,
     blocking: Blocking | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
@@ -118,13 +119,14 @@ def search_exact(
         shards: the collection, in any order; no row may be in two of them.
         k: how many passages to return.
         allowed: bool mask over row numbers; passages where it is False are neither read nor returned.
+        tie_ranks: int32 ``[rows]``, a permutation: of equal scores the smaller rank comes first. None: row numbers.
         blocking: block sizes; None: those that are fastest on the reference machine.
         threads: how many threads work; None: as many as torch would use.
         progress: told of every (query, passage) pair that is done.
 
     Returns:
-        Scores ``[Q, k]`` float32 and row numbers ``[Q, k]`` int64, best first, equal scores by row number.
-        With fewer than k passages the rest is −∞ and −1. Empty passages are never returned.
+        Scores ``[Q, k]`` float32 and row numbers ``[Q, k]`` int64, best first, equal scores in the order
+        of ``tie_ranks``. With fewer than k passages the rest is −∞ and −1. Empty passages are never returned.
     """
     blocking = blocking or Blocking()
     _check(queries, shards, k, allowed)
@@ -138,11 +140,20 @@ def search_exact(
                     for first in range(0, len(queries), batch):
                         part = queries[first : first + batch]
                         scores = _score(part, window, workers, blocking)
-                        best[first : first + batch] = _merge(best[first : first + batch], scores, window.rows)
+                        ranks = window.rows if tie_ranks is None else tie_ranks[window.rows].astype(np.int64)
+                        best[first : first + batch] = _merge(best[first : first + batch], scores, ranks)
                         task.advance(len(part) * len(window.rows))
     finally:
         task.close()
-    return _decode(best)
+    scores, rows = _decode(best)
+    return scores, rows if tie_ranks is None else _rows_of_ranks(rows, tie_ranks)
+
+
+def _rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
+    """The rows behind ranks ``[Q, k]``; −1 stays −1."""
+    inverse = np.empty(len(tie_ranks), dtype=np.int64)
+    inverse[tie_ranks] = np.arange(len(tie_ranks))
+    return torch.where(ranks >= 0, torch.from_numpy(inverse)[ranks.clamp(min=0)], -1)
 
 
 def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *, threads: int | None = None) -> Tensor:

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import folder_lock, write_json
-from colabel.data import Dataset, PassageTable, load_dataset
+from colabel.artefacts import fingerprint, folder_lock, read_manifest, write_json
+from colabel.data import Dataset, PassageTable, reopen_passages
 from colabel.encode import Encoder, open_encoder, prepare_encoder
-from colabel.errors import ArtefactError, ColabelError, UsageError
+from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, UsageError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest import nearest_exact
@@ -51,16 +51,18 @@ def build_index(
     ``data`` is remembered, so that :func:`Index.open` can show the passages' text.
     """
     encoder, index = encoder or EncoderSettings(), index or IndexSettings()
-    if not len(dataset.passages):
-        raise UsageError(f"{dataset.name} has no passages; there is nothing to index")
     with folder_lock(out):
+        (out / _SETTINGS_FILE).unlink(missing_ok=True)  # until all parts fit together again, it is no index
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         model = open_encoder(out / "encoder", encoder)
         stored = build_store(model, prepared.fingerprint, dataset.passages, index, out / "tokens", progress)
+        if not stored.counts["tokens"]:
+            raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
         engine = choose_engine(index.engine, int(stored.counts["tokens"]))
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
-        table = {"engine": engine, "data": None if data is None else data.as_dict(), "encoder": encoder.as_dict()}
+        where = None if data is None else data.with_absolute_paths().as_dict()
+        table = {"engine": engine, "data": where, "batch_tokens": encoder.batch_tokens}
         write_json(out / _SETTINGS_FILE, table)
     return Index(out, passages=dataset.passages, encoder=model)
 
@@ -85,10 +87,15 @@ class Index:
         self.folder = folder
         self.engine: str = settings["engine"]
         self.store = TokenStore(folder / "tokens")
-        self._data = settings["data"]
-        self._encoder_settings = EncoderSettings(**settings["encoder"])
+        self._encoder_settings = EncoderSettings(batch_tokens=settings["batch_tokens"])
+        self._data: DataSettings | None = settings["data"]
         self._passages = passages
         self._encoder = encoder
+        model = read_manifest(folder / "encoder").fingerprint
+        if self.store.manifest.inputs.get("encoder") != model:
+            raise ArtefactError(
+                f"{folder} holds the token vectors of another model than its own; build the index again"
+            )
         if encoder is not None:
             self._check_dimension(encoder)
 
@@ -114,16 +121,21 @@ class Index:
 
     @property
     def passages(self) -> PassageTable | None:
-        """The passages' text, or None where the collection is not at its place any more."""
+        """The passages' text, or None where the collection is gone or is not what was indexed any more."""
         if self._passages is None and self._data is not None:
+            data, self._data = self._data, None
             try:
-                dataset = load_dataset(DataSettings(**self._data), cache=self.folder / "data")
+                found = reopen_passages(data, self.folder / "data")
+                self.check_collection(found)
+                self._passages = found
             except ColabelError as error:
                 log.warning("the passages' text is not available: %s", error)
-                self._data = None
-            else:
-                self._passages = dataset.passages
         return self._passages
+
+    def check_collection(self, passages: PassageTable) -> None:
+        """Refuse passages other than those that were indexed."""
+        if passages.fingerprint != self.store.manifest.inputs.get("passages"):
+            raise DataError(f"the collection is not the one that {self.folder} was built from; build the index again")
 
     @cached_property
     def ivf(self) -> IvfIndex:
@@ -134,7 +146,7 @@ class Index:
     def fingerprint(self) -> str:
         """Names all that a ranking by this index depends on."""
         tokens = self.store.manifest.fingerprint
-        return tokens if self.engine == "exact" else f"{tokens}+{self.ivf.manifest.fingerprint}"
+        return tokens if self.engine == "exact" else fingerprint([tokens, self.ivf.fingerprint])
 
     def search(
         self,
@@ -158,10 +170,18 @@ class Index:
                 f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
                 "encode queries with the model of the index"
             )
-        if self.engine == "ivf":
+        if self.engine == "ivf" and not self._few(allowed):
             return self.ivf.search(queries, k, allowed=allowed)
-        scores, rows = search_exact(queries, self.store.shards, k, allowed=allowed, progress=progress)
+        scores, rows = search_exact(
+            queries, self.store.shards, k, allowed=allowed, tie_ranks=self.store.tie_ranks, progress=progress
+        )
         return rows.numpy(), scores.numpy()
+
+    def _few(self, allowed: npt.NDArray[np.bool_] | None) -> bool:
+        """Whether a filter leaves so few passages that exact search over them is the better way."""
+        if allowed is None:
+            return False
+        return float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
 
     def nearest_tokens(
         self, vectors: torch.Tensor, k: int = 10
@@ -175,6 +195,8 @@ class Index:
             Token ids int32 [n, k] and similarities (dot products) float32 [n, k], nearest first; −1 and −∞ where
             there are fewer.
         """
+        if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
+            raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
         if self.engine == "ivf":
             return self.ivf.nearest_tokens(vectors, k)
         return nearest_exact(vectors, self.store, k)
@@ -188,11 +210,12 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / _SETTINGS_FILE
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(table, dict) or table["engine"] not in ("exact", "ivf") or "encoder" not in table:
-            raise ValueError("unknown contents")
+        if table["engine"] not in ("exact", "ivf"):
+            raise ValueError(f"unknown engine {table['engine']!r}")
+        data = None if table["data"] is None else DataSettings.from_mapping(table["data"])
+        return {"engine": table["engine"], "data": data, "batch_tokens": int(table["batch_tokens"])}
     except FileNotFoundError:
         what = "holds no finished index (it has no index.json)" if folder.is_dir() else "does not exist"
         raise ArtefactError(f"{folder} {what}; build one with `colabel index DATASET --out {folder}`") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); build the index again") from None
-    return table
+    except (OSError, ValueError, KeyError, TypeError, SettingsError) as error:
+        raise ArtefactError(f"{path} cannot be read by this version ({error}); build the index again") from None

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Plan, Workspace, build, read_manifest
+from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.rescore import rescore
 from colabel.index.store import TokenStore
@@ -95,15 +95,19 @@ class IvfIndex:
         self.manifest = read_manifest(folder, STAGE)
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
-        self.lists = int(self.manifest.counts["lists"])
+        try:
+            self.lists, parts = int(self.manifest.counts["lists"]), int(self.manifest.counts["parts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"{folder} was not written by this version ({error}); build the index again") from None
         self.probes = probes or default_probes(self.lists)
         self.token_depth = token_depth
         self.candidates = candidates
         self.rows: npt.NDArray[np.int32] = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
+        self.fingerprint = fingerprint([self.manifest.fingerprint, self.probes, token_depth, candidates])
         self._store = store
         self._lock = threading.Lock()
         try:
-            files = [folder / f"part-{number:05d}.faiss" for number in range(self.manifest.counts["parts"])]
+            files = [folder / f"part-{number:05d}.faiss" for number in range(parts)]
             self._parts = [_open_part(file) for file in files]
         except RuntimeError as error:
             raise ArtefactError(f"{folder} cannot be read by faiss ({error}); build the index again") from None
@@ -122,14 +126,34 @@ class IvfIndex:
         return rows, scores
 
     def propose(self, queries: torch.Tensor, count: int, allowed: npt.NDArray[np.bool_] | None = None) -> IntArray:
-        """Candidate rows int64 [queries, count], −1 where there are fewer, in no order that matters."""
+        """Candidate rows int64 [queries, count], −1 where there are fewer, in no order that matters.
+
+        Queries whose nearest tokens lie in fewer than half as many passages are asked again, deeper and wider.
+        """
+        available = len(self._store) if allowed is None else int(allowed.sum())
+        enough = min(count // 2, available)
+        depth, probes = self.token_depth, self.probes
+        proposed = self._propose(queries, count, allowed, depth, probes)
+        while depth < self._store.tokens or probes < self.lists:
+            lacking = np.flatnonzero((proposed >= 0).sum(axis=1) < enough)
+            if not len(lacking):
+                break
+            depth, probes = min(4 * depth, self._store.tokens), min(4 * probes, self.lists)
+            for query in lacking:  # one at a time: a deep look-up of one query is as large as a batch
+                here = slice(int(query), int(query) + 1)
+                proposed[here] = self._propose(queries[here], count, allowed, depth, probes)
+        return proposed
+
+    def _propose(
+        self, queries: torch.Tensor, count: int, allowed: npt.NDArray[np.bool_] | None, depth: int, probes: int
+    ) -> IntArray:
         length = queries.shape[1]
         flat = queries.reshape(-1, queries.shape[2]).contiguous().numpy()
         used = np.flatnonzero(np.abs(flat).max(axis=1, initial=0.0) > 0)
-        similarities = np.full((len(flat), self.token_depth), -np.inf, dtype=np.float32)
-        positions = np.full((len(flat), self.token_depth), -1, dtype=np.int64)
+        similarities = np.full((len(flat), depth), -np.inf, dtype=np.float32)
+        positions = np.full((len(flat), depth), -1, dtype=np.int64)
         if len(used):
-            similarities[used], positions[used] = self._lookup(flat[used], self.token_depth, self.probes)
+            similarities[used], positions[used] = self._lookup(flat[used], depth, probes)
         proposed = np.full((len(queries), count), -1, dtype=np.int64)
 
         def gather(number: int) -> None:
@@ -143,7 +167,7 @@ class IvfIndex:
 
     def nearest_tokens(self, vectors: torch.Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
         """See :meth:`colabel.index.Index.nearest_tokens`; the nearest by quantised vectors are compared exactly."""
-        wanted = min(4 * k + 16, self._store.tokens)
+        wanted = min(8 * k + 64, self._store.tokens)
         flat = np.ascontiguousarray(vectors.numpy(), dtype=np.float32)
         _, positions = self._lookup(flat, wanted, NEAREST_PROBES, content_only=True)
         ids = np.full((len(flat), k), -1, dtype=np.int32)
@@ -161,21 +185,18 @@ class IvfIndex:
         self, vectors: FloatArray, count: int, probes: int, *, content_only: bool = False
     ) -> tuple[FloatArray, IntArray]:
         """Nearest stored tokens over all parts: similarities and positions, nearest first, −1 where there are fewer."""
-        found: list[tuple[FloatArray, IntArray]] = []
+        best: tuple[FloatArray, IntArray] | None = None
         for number, part in enumerate(self._parts):
             selector = self._content[number][1] if content_only else None
             parameters = _faiss().SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
             with self._lock:  # one search at a time uses all threads; two would only wait for each other
-                found.append(part.search(vectors, count, params=parameters))
-        if len(found) == 1:
-            return found[0]
-        similarities = np.concatenate([similarity for similarity, _ in found], axis=1)
-        firsts = self._first_positions
-        positions = np.concatenate(
-            [np.where(ids >= 0, ids + first, -1) for (_, ids), first in zip(found, firsts, strict=True)], axis=1
-        )
-        order = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(positions, order, axis=1)
+                similarities, ids = part.search(vectors, count, params=parameters)
+            if self._first_positions[number]:
+                ids = np.where(ids >= 0, ids + self._first_positions[number], -1)
+            best = (similarities, ids) if best is None else _nearer(best, (similarities, ids), count)
+        if best is None:
+            raise ArtefactError(f"{self.folder} has no parts; build the index again")
+        return best
 
     @cached_property
     def _first_positions(self) -> list[int]:
@@ -198,12 +219,22 @@ class IvfIndex:
     def _content(self) -> list[tuple[npt.NDArray[np.uint8], Any]]:
         """Per part, a bit for each token (set where it is neither special nor a marker) and the selector over it."""
         special = np.array(self._store.special_token_ids, dtype=np.int32)
-        content = np.concatenate([~np.isin(np.asarray(tokens), special) for tokens in self._store.token_ids])
         selectors = []
         for first, part in zip(self._first_positions, self._parts, strict=True):
-            bits = np.packbits(content[first : first + part.ntotal], bitorder="little")
+            tokens = self._store.token_ids_at(np.arange(first, first + part.ntotal))
+            bits = np.packbits(~np.isin(tokens, special), bitorder="little")
             selectors.append((bits, _faiss().IDSelectorBitmap(bits)))  # faiss keeps no reference to the bits
         return selectors
+
+
+def _nearer(
+    first: tuple[FloatArray, IntArray], second: tuple[FloatArray, IntArray], count: int
+) -> tuple[FloatArray, IntArray]:
+    """The ``count`` nearest of two look-ups of the same vectors."""
+    similarities = np.concatenate([first[0], second[0]], axis=1)
+    positions = np.concatenate([first[1], second[1]], axis=1)
+    order = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(positions, order, axis=1)
 
 
 def _faiss() -> Any:
@@ -283,8 +314,8 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
         else:
             task.advance(tokens)
     task.close()
-    with space.file("rows.npy") as path, path.open("wb") as file:
-        np.save(file, _token_rows(store), allow_pickle=False)
+    with space.file("rows.npy") as path:
+        _write_rows(path, store)
     return {"lists": lists, "parts": len(parts), "tokens": store.tokens}
 
 
@@ -316,9 +347,10 @@ def _parts(store: TokenStore) -> Iterator[list[int]]:
         yield group
 
 
-def _token_rows(store: TokenStore) -> npt.NDArray[np.int32]:
-    counts = [
-        np.repeat(np.arange(shard.first_row, shard.first_row + len(shard), dtype=np.int32), np.diff(shard.offsets))
-        for shard in store.shards
-    ]
-    return np.concatenate(counts) if counts else np.zeros(0, np.int32)
+def _write_rows(path: Path, store: TokenStore) -> None:
+    """The passage of every stored token, shard by shard."""
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(store.tokens,))
+    for first, shard in zip(store.first_tokens, store.shards, strict=False):
+        numbers = np.arange(shard.first_row, shard.first_row + len(shard), dtype=np.int32)
+        rows[first : first + len(shard.vectors)] = np.repeat(numbers, np.diff(shard.offsets))
+    rows.flush()

@@ -24,11 +24,12 @@ def candidate_scores(
 def rescore(
     queries: torch.Tensor, candidates: npt.NDArray[np.int64], store: TokenStore, k: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """The k best of the candidates by exact MaxSim, best first, equal scores by row."""
+    """The k best of the candidates by exact MaxSim, best first, equal scores in the order of the store's ids."""
     scores = candidate_scores(queries, candidates, store)
     rows = np.full((len(queries), k), -1, dtype=np.int64)
     best = np.full((len(queries), k), -np.inf, dtype=np.float32)
-    order = np.lexsort((candidates, -scores), axis=1)[:, :k]
+    ties = store.tie_ranks[np.maximum(candidates, 0)]
+    order = np.lexsort((ties, -scores), axis=1)[:, :k]
     kept_rows = np.take_along_axis(candidates, order, axis=1)
     kept_scores = np.take_along_axis(scores, order, axis=1)
     rows[:, : order.shape[1]] = np.where(np.isfinite(kept_scores), kept_rows, -1)

@@ -5,12 +5,14 @@ shard-00000.tokens.npy    int32 [tokens]
 shard-00000.offsets.npy   int64 [passages + 1]
 df.npy                    int64 [vocabulary]: passages that hold each token id
 ids.*.npy                 the passages' ids by row
+    tie_ranks.npy             int32 [passages]: the order of passages with equal scores
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +25,7 @@ from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
 from colabel.data import PassageTable
 from colabel.data.strings import StringTable
 from colabel.encode import Encoder
-from colabel.errors import ArtefactError
+from colabel.errors import ArtefactError, UsageError
 from colabel.index.exact import TokenShard
 from colabel.index.quantise import quantise, restore
 from colabel.progress import SILENT, Progress, Task
@@ -49,7 +51,7 @@ def build_store(
     def write(space: Workspace) -> Mapping[str, Any]:
         return _write(space, encoder, passages, settings, progress)
 
-    return build(out, Plan(STAGE, kept, inputs, format=1), write)
+    return build(out, Plan(STAGE, kept, inputs, format=2), write)
 
 
 class TokenStore:
@@ -65,8 +67,10 @@ class TokenStore:
             self.special_token_ids = tuple(int(token) for token in counts["special_token_ids"])
             self.ids = StringTable.open(folder, "ids")
             self.document_frequency = _load(folder / "df.npy")
+            self.tie_ranks: npt.NDArray[np.int32] = _load(folder / "tie_ranks.npy")
+            allow_open_files(4 * shards + 256)
             self.shards = self._open_shards(shards)
-        except (KeyError, TypeError, ValueError, OSError) as error:
+        except (KeyError, TypeError, ValueError, OSError, UsageError) as error:
             raise ArtefactError(
                 f"{folder} is not a token store that this version reads ({error}); build it again"
             ) from None
@@ -78,7 +82,7 @@ class TokenStore:
             scales = self.folder / f"{name}.scales.npy"
             shard = TokenShard(
                 _load(self.folder / f"{name}.vectors.npy"),
-                np.asarray(_load(self.folder / f"{name}.offsets.npy")),
+                np.load(self.folder / f"{name}.offsets.npy", allow_pickle=False),
                 row,
                 scales=_load(scales) if scales.exists() else None,
             )
@@ -149,9 +153,20 @@ class TokenStore:
             yield int(number), here
 
     def idf(self, token_ids: npt.NDArray[np.int32] | Sequence[int]) -> npt.NDArray[np.float64]:
-        """ln((N + 1) / (df + 1)) of token ids, N passages, df of them holding the token."""
-        frequency = self.document_frequency[np.asarray(token_ids, dtype=np.int64)]
-        return np.asarray(np.log((self.passages + 1) / (frequency + 1.0)))
+        """ln((N + 1) / (df + 1)) of token ids, N passages, df of them holding the token; 0 for the id −1 (none)."""
+        ids = np.asarray(token_ids, dtype=np.int64)
+        frequency = self.document_frequency[np.maximum(ids, 0)]
+        return np.where(ids >= 0, np.log((self.passages + 1) / (frequency + 1.0)), 0.0)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Every mapped file keeps a descriptor: raise this process's limit where it is lower and may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < ceiling:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
+    if ceiling < wanted:
+        log.warning("the store maps about %d files and this machine allows %d; raise it with ulimit -Hn", wanted, hard)
 
 
 def shard_name(number: int) -> str:
@@ -189,8 +204,11 @@ def _write(
         with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
             path.write_text(json.dumps({"truncated": encoded.truncated, "tokens": len(encoded.token_ids)}))
     task.close()
-    if not space.done("ids.order.npy"):
-        StringTable.of(passages.ids).save(space, "ids")
+    if not space.done("tie_ranks.npy"):
+        ids = StringTable.of(passages.ids)
+        ids.save(space, "ids")
+        with space.file("tie_ranks.npy") as path, path.open("wb") as file:
+            np.save(file, ids.tie_ranks(), allow_pickle=False)
     return _summary(space, encoder, len(passages), len(starts))
 
 

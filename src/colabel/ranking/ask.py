@@ -7,7 +7,6 @@ from typing import Any
 
 from colabel.index import Index
 from colabel.ranking.late import LateInteraction
-from colabel.ranking.rankings import break_ties
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Hit:
 def search(index: Index, text: str, k: int = 10) -> list[Hit]:
     """The k best passages for a text, with their contents."""
     rows, scores = LateInteraction(index, strict=True).rank([text], min(k, len(index.store)))
-    rows = break_ties(rows, scores, index.store.ids)
     passages = index.passages
     hits = []
     for place, (row, score) in enumerate(zip(rows[0].tolist(), scores[0].tolist(), strict=True), start=1):

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from colabel.artefacts import Plan, Workspace, build
 from colabel.data import PassageTable
-from colabel.errors import SettingsError
+from colabel.errors import SettingsError, UsageError
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import RankSettings
 
 log = logging.getLogger(__name__)
 
 _STAGE = "bm25"
+_TOKENISER = 2  # raised whenever tokenise() changes
 
 
 class Bm25:
@@ -31,12 +32,13 @@ class Bm25:
         import bm25s
 
         self._language = settings.language
-        kept = {"k1": settings.k1, "b": settings.b, "language": settings.language}
-        plan = Plan(_STAGE, kept, {"passages": passages.fingerprint})
+        kept = {"k1": settings.k1, "b": settings.b, "language": settings.language, "bm25s": bm25s.__version__}
+        plan = Plan(_STAGE, kept, {"passages": passages.fingerprint}, format=_TOKENISER)
         build(out, plan, lambda space: _write(space, passages, settings, progress))
         self.ids = passages.ids
         self.fingerprint = plan.fingerprint
         self._engine = bm25s.BM25.load(str(out / "bm25s"), mmap=True)
+        self._tie_ranks = np.load(out / "tie_ranks.npy", allow_pickle=False)
 
     def rank(
         self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
@@ -53,19 +55,19 @@ class Bm25:
             if not known:
                 continue
             values = self._engine.get_scores(known, weight_mask=mask)
-            found = best_rows(values, depth)
+            found = best_rows(values, depth, self._tie_ranks)
             rows[place, : len(found)] = found
             scores[place, : len(found)] = values[found]
         return rows, scores
 
 
-def best_rows(values: npt.NDArray[np.float32], depth: int) -> npt.NDArray[np.int64]:
-    """Rows of the ``depth`` highest positive scores, best first, equal scores by row."""
+def best_rows(values: npt.NDArray[np.float32], depth: int, tie_ranks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Rows of the ``depth`` highest positive scores, best first, equal scores in the order of ``tie_ranks``."""
     positive = np.flatnonzero(values > 0)
     if len(positive) > depth:
         threshold = np.partition(values[positive], len(positive) - depth)[len(positive) - depth]
         positive = positive[values[positive] >= threshold]
-    order = np.lexsort((positive, -values[positive]))
+    order = np.lexsort((tie_ranks[positive], -values[positive]))
     return positive[order][:depth]
 
 
@@ -97,7 +99,11 @@ def _write(space: Workspace, passages: PassageTable, settings: RankSettings, pro
 
     reader = track(passages, progress, "indexing for BM25", len(passages), "passages")
     tokens = tokenise([passage.full_text for passage in reader], settings.language)
+    if not any(tokens):
+        raise UsageError("no passage holds a word for BM25 to index (all are empty or stop words)")
     engine = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
     engine.index(tokens, show_progress=False)
     engine.save(str(space.folder / "bm25s"))
+    with space.file("tie_ranks.npy") as path, path.open("wb") as file:
+        np.save(file, passages.ids.tie_ranks(), allow_pickle=False)
     return {"passages": len(passages), "terms": len(engine.vocab_dict)}

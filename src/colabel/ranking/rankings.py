@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
+from colabel.artefacts import Manifest, Plan, Workspace, build, fingerprint, read_manifest
 from colabel.data.strings import StringTable
 from colabel.data.trec import run_line
 from colabel.errors import DataError
@@ -36,7 +36,10 @@ class Ranker(Protocol):
     def rank(
         self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer."""
+        """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer.
+
+        Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut.
+        """
 
 
 class Ranking:
@@ -106,9 +109,9 @@ def rank(
     """
     allowed = allowed_rows(ranker.ids, only, exclude)
     settings = {"ranker": ranker.name, "depth": depth, "filtered": allowed is not None}
-    inputs = {"ranker": ranker.fingerprint, "queries": _fingerprint(queries)}
+    inputs = {"ranker": ranker.fingerprint, "queries": fingerprint(list(queries.items()))}  # blocks go by position
     if allowed is not None:
-        inputs["allowed"] = _fingerprint({"rows": np.flatnonzero(allowed).tolist()})
+        inputs["allowed"] = fingerprint(np.flatnonzero(allowed).tolist())
 
     def write(space: Workspace) -> Mapping[str, Any]:
         return _write(space, ranker, queries, depth, allowed, progress)
@@ -143,19 +146,6 @@ def block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
-def break_ties(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], ids: StringTable) -> npt.NDArray[np.int64]:
-    """Order passages of exactly equal score by their ids, so that a ranking does not depend on the corpus order."""
-    rows = rows.copy()
-    for line, values in zip(rows, scores, strict=True):
-        equal = np.flatnonzero((values[1:] == values[:-1]) & (line[1:] >= 0))
-        if not len(equal):
-            continue
-        for group in np.split(equal, np.flatnonzero(np.diff(equal) > 1) + 1):
-            places = np.arange(group[0], group[-1] + 2)
-            line[places] = sorted(line[places], key=lambda row: ids[int(row)])
-    return rows
-
-
 def _write(
     space: Workspace,
     ranker: Ranker,
@@ -172,7 +162,6 @@ def _write(
         batch = texts[start : start + _BLOCK]
         if not space.done(f"{block_name(number)}.rows.npy"):
             rows, scores = ranker.rank(batch, depth, allowed)
-            rows = break_ties(rows, scores, ranker.ids)
             for part, values in (("scores", scores.astype(np.float32)), ("rows", rows.astype(np.int32))):
                 with space.file(f"{block_name(number)}.{part}.npy") as path, path.open("wb") as file:
                     np.save(file, values, allow_pickle=False)
@@ -194,9 +183,3 @@ def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: i
                     if row >= 0:
                         scored = ScoredPassage(query_id, ranker.ids[row], place, score)
                         file.write(run_line(scored, ranker.name) + "\n")
-
-
-def _fingerprint(value: Any) -> str:
-    from colabel.artefacts import fingerprint
-
-    return fingerprint(dict(value))
