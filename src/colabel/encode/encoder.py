@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
 log = logging.getLogger(__name__)
+
+_TOKENISED_AT_ONCE = 256
+_BATCHES_BETWEEN_TRIMS = 16
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,9 @@ class Encoder:
         token_ids: list[np.ndarray | None] = [None] * len(texts)
         task = progress.start("encoding passages", len(texts), "passages")
         start = time.perf_counter()
-        for rows in length_batches(lengths, self.batch_tokens):
+        for number, rows in enumerate(length_batches(lengths, self.batch_tokens)):
+            if number % _BATCHES_BETWEEN_TRIMS == 0:
+                give_memory_back()
             features = self._forward([texts[row] for row in rows], "document")
             mask = features["attention_mask"].bool().cpu()
             batch_vectors = features["token_embeddings"].to(torch.float16).cpu()
@@ -156,12 +162,19 @@ class Encoder:
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text with its marker, uncut; 0 for an empty text."""
-        prompt = self.model.prompts.get("document") or ""
-        filled = [prompt + text for text in texts]
-        if not filled:
-            return []
-        encoded = self._tokenizer(filled, truncation=False, padding=False, verbose=False)["input_ids"]
-        return [len(ids) if text.strip() else 0 for ids, text in zip(encoded, texts, strict=True)]
+        counts = self._count_tokens(self.model.prompts.get("document") or "", texts)
+        return [count if text.strip() else 0 for count, text in zip(counts, texts, strict=True)]
+
+    def _count_tokens(self, prompt: str, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text behind a prompt, uncut; in blocks, since a tokenised text takes much memory."""
+        counts: list[int] = []
+        for start in range(0, len(texts), _TOKENISED_AT_ONCE):
+            block = [prompt + text for text in texts[start : start + _TOKENISED_AT_ONCE]]
+            encoded = self._tokenizer(
+                block, truncation=False, verbose=False, return_attention_mask=False, return_token_type_ids=False
+            )
+            counts += [len(ids) for ids in encoded["input_ids"]]
+        return counts
 
     def _forward(self, texts: Sequence[str], task: str) -> dict[str, Any]:
         prompt = self.model.prompts.get(task)
@@ -179,9 +192,7 @@ class Encoder:
         limit = expansion["length"] if expansion else transformer.query_length or transformer.max_seq_length
         if limit is None:
             return 0
-        prompt = self.model.prompts.get("query") or ""
-        encoded = self._tokenizer([prompt + text for text in texts], truncation=False, verbose=False)["input_ids"]
-        return sum(len(ids) > limit for ids in encoded)
+        return sum(count > limit for count in self._count_tokens(self.model.prompts.get("query") or "", texts))
 
     def _readable(self, text: str) -> bool:
         """Whether the vocabulary knows at least half of a text's words.
@@ -196,6 +207,17 @@ class Encoder:
             spelled = len(word) > 2 and word.isalpha() and not word.isascii() and len(pieces) >= len(word)
             unknown += spelled or self._tokenizer.unk_token in pieces or not pieces
         return 2 * unknown <= len(words) if words else False
+
+
+def give_memory_back() -> None:
+    """Return freed memory to the system, where the C library can.
+
+    Batches of ever other shapes leave holes that glibc keeps: without this, encoding 5,000 passages of 180 tokens held
+    3.6 GB in the end, a tenth of it in use.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
