@@ -26,7 +26,7 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
     level = logging.INFO if verbose or sys.stderr.isatty() else logging.WARNING
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("colabel").setLevel(logging.ERROR if quiet else level)
-    for library in ("sentence_transformers", "transformers"):
+    for library in ("sentence_transformers", "transformers", "bm25s"):
         logging.getLogger(library).setLevel(logging.WARNING if verbose else logging.ERROR)
 
 
