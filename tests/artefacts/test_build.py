@@ -120,6 +120,7 @@ def test_a_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not a colabel artefact"):
         build(tmp_path / "toy", PLAN, write_three)
     assert (tmp_path / "toy" / "thesis.tex").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
 @pytest.mark.parametrize("manifest", ['{"name": "my web app"}', "{", "[]"])
@@ -191,8 +192,8 @@ def test_two_processes_only_ever_refuse_each_other(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", RACER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    for racer in racers:
-        output, errors = racer.communicate(timeout=60)
+    ends = [racer.communicate(timeout=60) for racer in racers]
+    for output, errors in ends:
         assert output.startswith(b"finished"), errors.decode()
     assert read_manifest(tmp_path / "toy").files == {"a.txt": 1}
 

@@ -83,14 +83,18 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
     ``write`` fills the workspace and returns counts for the manifest; it should skip files that are ``done``.
     """
     folder = _final_place(folder)
-    existing = _finished(folder, plan)
+    existing = _up_to_date(folder, plan)
     if existing is not None:
         log.info("%s: up to date (%s)", plan.stage, folder)
         shutil.rmtree(_outdated(folder), ignore_errors=True)  # left by a kill right after the last rename
         return existing
     partial = folder.with_name(f".{folder.name}.partial")
     with folder_lock(partial):
-        existing = _finished(folder, plan)  # its last writer may have finished while we came
+        try:
+            existing = _finished(folder, plan)  # its last writer may have finished while we came
+        except ArtefactError:
+            _remove_unused(partial)
+            raise
         if existing is not None:
             shutil.rmtree(partial, ignore_errors=True)
             return existing
@@ -116,11 +120,26 @@ def write_json(path: Path, value: Any) -> None:
 def _final_place(folder: Path) -> Path:
     """The real path of an output folder; refuses places that cannot be renamed to, before any work is done."""
     folder = folder.resolve()
-    if folder.is_mount() or not folder.name:
+    if os.path.ismount(folder) or not folder.name:  # Path.is_mount() raises if the folder goes away
         raise ArtefactError(f"{folder} is a mount point, which cannot be replaced whole; choose a folder inside it")
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder")
     return folder
+
+
+def _up_to_date(folder: Path, plan: Plan) -> Manifest | None:
+    """The finished result of this very plan, looked for without a lock: anything unclear counts as not there."""
+    try:
+        manifest = read_manifest(folder, plan.stage)
+    except (ArtefactError, OSError):
+        return None
+    return manifest if manifest.fingerprint == plan.fingerprint else None
+
+
+def _remove_unused(partial: Path) -> None:
+    """Remove a workspace in which nothing has been done."""
+    if _entries(partial) <= {WRITER_FILE}:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _finished(folder: Path, plan: Plan) -> Manifest | None:
