@@ -318,8 +318,25 @@ def test_zero_vectors_behind_a_query_change_no_bit() -> None:
 
 
 def test_overlapping_workers_leave_the_number_of_threads_as_it_was() -> None:
-    before = torch.get_num_threads()
-    outer, inner = Workers(2), Workers(2)
-    outer.__exit__(None, None, None)
-    inner.__exit__(None, None, None)
-    assert torch.get_num_threads() == before
+    """A search in a second thread, begun while another runs, must not take its one torch thread for the default."""
+    before = _threads_of_a_new_thread()
+    outer = Workers(2)
+    outer.share(range(4), lambda items: list(items) and None)
+
+    def second() -> None:
+        inner = Workers()
+        outer.__exit__(None, None, None)
+        inner.__exit__(None, None, None)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    thread.join()
+    assert _threads_of_a_new_thread() == before
+
+
+def _threads_of_a_new_thread() -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return found[0]

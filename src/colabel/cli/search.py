@@ -84,8 +84,8 @@ def rank_command(
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress, beside(out, "bm25") as scratch:
-        loaded = load_dataset(recipe.data, progress=progress)
+    with terminal_progress() as progress, beside(out, "work") as scratch:
+        loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         ranker: Any
         if index_folder is None:
             ranker = Bm25(loaded.passages, recipe.rank, scratch / "bm25", progress)

@@ -212,8 +212,8 @@ class Encoder:
 def give_memory_back() -> None:
     """Return freed memory to the system, where the C library can.
 
-    Batches of ever other shapes leave holes that glibc keeps: without this, encoding 5,000 passages of 180 tokens held
-    3.6 GB in the end, a tenth of it in use.
+    Batches of ever other shapes leave holes that glibc keeps: after 1,400 passages, encoded three times, a process
+    held 831 MB, of which a trim gave back 419.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
