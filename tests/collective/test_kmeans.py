@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from colabel.collective.kmeans import cluster, plus_plus_start, spread_start, top_passage_start
+from colabel.collective.kmeans import assign, cluster, plus_plus_start, spread_start, top_passage_start
 
 
 def unit_points(count: int, seed: int, dimension: int = 16) -> torch.Tensor:
@@ -32,7 +32,8 @@ def pad(parts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
 def run(parts: list[torch.Tensor], starts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     points, lengths = pad(parts)
     begin, counts = pad(starts)
-    return cluster(points, lengths, begin, counts)
+    centroids = cluster(points, lengths, begin, counts)
+    return centroids, assign(points, lengths, centroids, counts)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -68,6 +69,33 @@ def test_an_empty_cluster_moves_to_the_farthest_point_as_in_scikit_learn() -> No
     assert np.abs(model.cluster_centers_ - centroids[0].numpy()).max() < 1e-5
     assert labels[0].tolist() == model.labels_.tolist()
     assert labels[0, 4] == 2, "the far point has its own cluster"
+
+
+def test_weights_count_as_in_scikit_learn() -> None:
+    part = unit_points(150, 4)
+    start = part[spread_start([75, 75], 12)]
+    weights = torch.cat([torch.full((75,), 3.0), torch.ones(75)])
+    points, lengths = pad([part, unit_points(200, 5)])
+    begin, counts = pad([start, points[1, :12]])
+    padded = torch.ones(points.shape[:2])
+    padded[0, :150] = weights
+    centroids = cluster(points, lengths, begin, counts, padded)
+    model = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(part.numpy(), sample_weight=weights.numpy())
+    plain = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(part.numpy())
+    assert np.abs(model.cluster_centers_ - centroids[0].numpy()).max() < 1e-4
+    assert np.abs(plain.cluster_centers_ - centroids[0].numpy()).max() > 1e-2, "the weights matter here"
+
+
+def test_equal_starts_leave_a_cluster_empty_and_ties_go_to_the_first() -> None:
+    """Two passages that begin alike give two equal starts: the second cluster runs empty at once."""
+    part = unit_points(60, 6)
+    part[30] = part[0]
+    start = part[spread_start([30, 30], 6)]
+    assert (start[0] == start[3]).all()
+    centroids, labels = run([part], [start])
+    model = KMeans(6, init=start.numpy(), n_init=1, algorithm="lloyd").fit(part.numpy())
+    assert np.abs(model.cluster_centers_ - centroids[0].numpy()).max() < 1e-4
+    assert labels[0].tolist() == model.labels_.tolist()
 
 
 def test_fewer_clusters_where_there_are_few_tokens() -> None:

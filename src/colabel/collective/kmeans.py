@@ -8,11 +8,13 @@ and its treatment of empty clusters, so that a query's centroids are those that 
     lengths   int64 [queries], how many points are real
     starts    float32 [queries, clusters, dimension]
     counts    int64 [queries], how many clusters are real: a query with few tokens has fewer
+    weights   float32 [queries, longest], how much a point counts in its cluster's mean; None: 1
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,72 +23,135 @@ _TOLERANCE = 1e-4  # scikit-learn's default: relative to the mean variance of th
 
 
 def cluster(
-    points: Tensor, lengths: Tensor, starts: Tensor, counts: Tensor, *, iterations: int = 300
-) -> tuple[Tensor, Tensor]:
+    points: Tensor,
+    lengths: Tensor,
+    starts: Tensor,
+    counts: Tensor,
+    weights: Tensor | None = None,
+    *,
+    iterations: int = 300,
+) -> Tensor:
     """Cluster every query's points from the given starts.
 
     Returns:
-        Centroids float32 like ``starts`` (zeros where a query has fewer clusters) and labels int64
-        [queries, longest], −1 behind a query's points.
+        Centroids float32 like ``starts``, zeros where a query has fewer clusters.
     """
-    real = torch.arange(points.shape[1]) < lengths[:, None]
-    used = torch.arange(starts.shape[1]) < counts[:, None]
-    tolerance = _TOLERANCE * _mean_variance(points, real, lengths)
-    centroids = starts * used[..., None]
-    labels = torch.full(real.shape, -1)
-    active = torch.arange(len(points))
+    work = _Batch.of(points, lengths, starts, counts, weights)
+    result = work.centroids.clone()
+    active = torch.arange(len(points))  # the query behind each place of the batch
+    running = torch.ones(len(points), dtype=torch.bool)
     for _ in range(iterations):
-        if not len(active):
-            break
-        part, mask = points[active], real[active]
-        nearest, distances = _assign(part, mask, centroids[active], used[active])
-        moved = _update(part, mask, nearest, distances, centroids[active], used[active])
-        shift = (moved - centroids[active]).square().sum(dim=(1, 2))
-        same = (nearest == labels[active]).all(dim=1)
-        labels[active] = nearest
-        centroids[active] = moved
-        active = active[~(same | (shift <= tolerance[active]))]
-    # scikit-learn assigns once more to the final centroids, so that labels and centroids agree
-    labels, _ = _assign(points, real, centroids, used)
-    return centroids, labels
+        finished = work.step()
+        stopping = running & finished
+        if bool(stopping.any()):
+            result[active[stopping]] = work.centroids[stopping]
+            running &= ~finished
+            if not bool(running.any()):
+                break
+            if 2 * int(running.sum()) <= len(running):  # copying the rest costs less than working on the finished
+                work, active, running = work.part(running), active[running], running[running]
+    result[active[running]] = work.centroids[running]
+    return result
 
 
-def _mean_variance(points: Tensor, real: Tensor, lengths: Tensor) -> Tensor:
+def assign(points: Tensor, lengths: Tensor, centroids: Tensor, counts: Tensor) -> Tensor:
+    """Each point's nearest centroid, int64 [queries, longest]; −1 behind a query's points."""
+    work = _Batch.of(points, lengths, centroids, counts, None)
+    nearest, _ = work.nearest()
+    return nearest.masked_fill(work.padding, -1)
+
+
+@dataclass
+class _Batch:
+    """Points, clusters and the state of Lloyd's algorithm for some queries."""
+
+    points: Tensor
+    weighted: Tensor  # points times their weights
+    weights: Tensor  # 0 behind a query's points
+    padding: Tensor  # bool [queries, longest]: no point here
+    unused: Tensor  # bool [queries, clusters]: no cluster here
+    tolerance: Tensor
+    centroids: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, points: Tensor, lengths: Tensor, starts: Tensor, counts: Tensor, weights: Tensor | None) -> _Batch:
+        padding = torch.arange(points.shape[1]) >= lengths[:, None]
+        unused = torch.arange(starts.shape[1]) >= counts[:, None]
+        real = (~padding).to(points.dtype)
+        return cls(
+            points=points,
+            weighted=points if weights is None else points * weights[..., None],
+            weights=real if weights is None else real * weights,
+            padding=padding,
+            unused=unused,
+            tolerance=_TOLERANCE * _mean_variance(points, lengths),
+            centroids=starts.masked_fill(unused[..., None], 0.0),
+            labels=torch.full(padding.shape, -1),
+        )
+
+    def part(self, kept: Tensor) -> _Batch:
+        """The same for some of the queries."""
+        whole = self.weighted is self.points
+        points = self.points[kept]
+        others = (self.weights, self.padding, self.unused, self.tolerance, self.centroids, self.labels)
+        return _Batch(points, points if whole else self.weighted[kept], *(values[kept] for values in others))
+
+    def step(self) -> Tensor:
+        """One iteration for all; returns which queries are finished by scikit-learn's rule, bool [queries]."""
+        nearest, gaps = self.nearest()
+        moved = self._means(nearest, gaps)
+        shift = (moved - self.centroids).square().sum(dim=(1, 2))
+        same = ((nearest == self.labels) | self.padding).all(dim=1)
+        self.labels, self.centroids = nearest, moved
+        return same | (shift <= self.tolerance)
+
+    def nearest(self) -> tuple[Tensor, Tensor]:
+        """Each point's nearest centroid, int64 [queries, longest], and ‖c‖² − 2·p·c of it.
+
+        The minimum and then the first cluster that attains it: both are many times as fast as a minimum with places.
+        """
+        norms = self.centroids.square().sum(dim=2).masked_fill(self.unused, torch.inf)
+        gaps = torch.baddbmm(norms[..., None], self.centroids, self.points.transpose(1, 2), alpha=-2)
+        lowest = gaps.amin(dim=1)
+        clusters = gaps.shape[1]
+        backwards = torch.arange(clusters, 0, -1, dtype=torch.int16)[:, None]
+        first = ((gaps <= lowest[:, None]) * backwards).amax(dim=1)
+        return clusters - first.to(torch.int64), lowest
+
+    def _means(self, nearest: Tensor, gaps: Tensor) -> Tensor:
+        """Means of the clusters; an empty one takes the point farthest from its own centroid, as scikit-learn does."""
+        queries, clusters, dimension = self.centroids.shape
+        place = (nearest + torch.arange(queries)[:, None] * clusters).flatten()
+        sums = torch.zeros(queries * clusters, dimension).index_add_(0, place, self.weighted.flatten(0, 1))
+        sizes = torch.zeros(queries * clusters).index_add_(0, place, self.weights.flatten())
+        sums, sizes = sums.view(queries, clusters, dimension), sizes.view(queries, clusters)
+        empty = (sizes == 0) & ~self.unused
+        if bool(empty.any()):
+            for query in torch.nonzero(empty.any(dim=1)).flatten().tolist():
+                self._fill(query, empty[query], nearest[query], gaps[query], sums[query], sizes[query])
+        means = sums / sizes.clamp(min=torch.finfo(sizes.dtype).tiny)[..., None]
+        return torch.where((sizes > 0)[..., None], means, self.centroids)
+
+    def _fill(self, query: int, empty: Tensor, nearest: Tensor, gaps: Tensor, sums: Tensor, sizes: Tensor) -> None:
+        """Move the farthest points of one query into its empty clusters; changes ``sums`` and ``sizes``."""
+        distances = (gaps + self.points[query].square().sum(dim=1)).masked_fill(self.padding[query], -torch.inf)
+        holes = torch.nonzero(empty).flatten().tolist()
+        farthest = torch.argsort(distances, descending=True, stable=True)[: len(holes)].tolist()
+        for hole, point in zip(holes, farthest, strict=True):
+            former, weight = int(nearest[point]), self.weights[query, point]
+            sums[former] -= self.weighted[query, point]
+            sizes[former] -= weight
+            sums[hole] = self.weighted[query, point]
+            sizes[hole] = weight
+
+
+def _mean_variance(points: Tensor, lengths: Tensor) -> Tensor:
     """Mean over the dimensions of the points' variance, [queries]."""
-    number = lengths.clamp(min=1)[:, None].to(points.dtype)
-    mean = points.sum(dim=1) / number
-    centred = (points - mean[:, None]) * real[..., None]
-    return (centred.square().sum(dim=1) / number).mean(dim=1)
-
-
-def _assign(points: Tensor, real: Tensor, centroids: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Each point's nearest centroid [queries, longest] (−1 behind the points) and its squared distance to it."""
-    products = torch.bmm(points, centroids.transpose(1, 2))
-    offsets = centroids.square().sum(dim=2).masked_fill(~used, torch.inf)
-    gaps, nearest = (offsets[:, None, :] - 2 * products).min(dim=2)
-    distances = (gaps + points.square().sum(dim=2)).clamp(min=0)
-    return nearest.masked_fill(~real, -1), distances.masked_fill(~real, -1.0)
-
-
-def _update(
-    points: Tensor, real: Tensor, nearest: Tensor, distances: Tensor, centroids: Tensor, used: Tensor
-) -> Tensor:
-    """Means of the clusters; an empty cluster takes the point farthest from its own centroid, as scikit-learn does."""
-    members = torch.nn.functional.one_hot(nearest.clamp(min=0), centroids.shape[1]).to(points.dtype) * real[..., None]
-    sizes = members.sum(dim=1)
-    sums = torch.bmm(members.transpose(1, 2), points)
-    empty = (sizes == 0) & used
-    for query in torch.nonzero(empty.any(dim=1)).flatten().tolist():
-        holes = torch.nonzero(empty[query]).flatten()
-        farthest = torch.argsort(distances[query], descending=True, stable=True)[: len(holes)]
-        for hole, point in zip(holes.tolist(), farthest.tolist(), strict=True):
-            former = int(nearest[query, point])
-            sums[query, former] -= points[query, point]
-            sizes[query, former] -= 1
-            sums[query, hole] = points[query, point]
-            sizes[query, hole] = 1
-    means = sums / sizes.clamp(min=1)[..., None]
-    return torch.where((sizes > 0)[..., None], means, centroids) * used[..., None]
+    number = lengths.clamp(min=1).to(points.dtype)
+    mean = points.sum(dim=1) / number[:, None]
+    squares = points.square().sum(dim=(1, 2)) / number
+    return (squares - mean.square().sum(dim=1)) / points.shape[2]
 
 
 def spread_start(lengths: Sequence[int], clusters: int) -> list[int]:

@@ -2,11 +2,14 @@
 
 from colabel.encode.encoder import EncodedPassages, EncodedQueries, Encoder, encode_queries_checked
 from colabel.encode.prepare import open_encoder, prepare_encoder
+from colabel.encode.query_store import QueryStore, build_query_store
 
 __all__ = [
     "EncodedPassages",
     "EncodedQueries",
     "Encoder",
+    "QueryStore",
+    "build_query_store",
     "encode_queries_checked",
     "open_encoder",
     "prepare_encoder",

@@ -41,6 +41,7 @@ def weights_fingerprint(model: str) -> str:
         return fingerprint({"hub": model})
     aside = ("manifest.json", "README.md")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in aside)
+    files = [path for path in files if path.relative_to(folder).parts[0] != "training"]  # a log of the run, with times
     return fingerprint({path.relative_to(folder).as_posix(): file_fingerprint(path) for path in files})
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from colabel.errors import UsageError
+from colabel.index.quantise import restore
 from colabel.maxsim import (
     BLOCK_QUERY_TOKENS,
     BLOCK_TOKENS,
@@ -73,10 +74,8 @@ class TokenShard:
 
     def read(self, start: int, end: int) -> npt.NDArray[np.float32]:
         """Token vectors ``start`` to ``end`` as float32 ``[end - start, D]``, a copy."""
-        vectors = self.vectors[start:end].astype(np.float32)
-        if self.scales is not None:
-            vectors *= self.scales[start:end, None].astype(np.float32)
-        return vectors.view(np.ndarray)
+        scales = None if self.scales is None else self.scales[start:end]
+        return restore(self.vectors[start:end].view(np.ndarray), scales)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 encoder/   a standard sentence-transformers checkpoint
 tokens/    the token store
 ivf/       the approximate index (engine ivf)
+lookup/    the look-up of nearest tokens, once it was needed
 data/      offsets of the passages in their files
 index.json the settings with which it was built
 """
@@ -25,6 +26,7 @@ from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, UsageError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
+from colabel.index.lookup import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup
 from colabel.index.nearest import nearest_exact
 from colabel.index.store import TokenStore, build_store
 from colabel.progress import SILENT, Progress
@@ -142,6 +144,12 @@ class Index:
         """The approximate index, mapped from disk."""
         return IvfIndex(self.folder / "ivf", self.store)
 
+    @cached_property
+    def lookup(self) -> TokenLookup:
+        """The nearest-token look-up; made in the index's folder when it is first needed."""
+        build_lookup(self.store, self.folder / "lookup")
+        return TokenLookup(self.folder / "lookup", self.store)
+
     @property
     def fingerprint(self) -> str:
         """Names all that a ranking by this index depends on."""
@@ -197,9 +205,11 @@ class Index:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
             raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
-        if self.engine == "ivf":
-            return self.ivf.nearest_tokens(vectors, k)
-        return nearest_exact(vectors, self.store, k)
+        if self.store.tokens < LOOKUP_FROM:
+            return nearest_exact(vectors, self.store, k)
+        if self.store.tokens <= LOOKUP_UP_TO:
+            return self.lookup.nearest(vectors, k)
+        return self.ivf.nearest_tokens(vectors, k)
 
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids."""

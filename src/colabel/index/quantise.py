@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 
 def quantise(vectors: npt.NDArray[np.float16]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
@@ -20,6 +21,13 @@ def quantise(vectors: npt.NDArray[np.float16]) -> tuple[npt.NDArray[np.int8], np
     return np.clip(np.rint(values / steps[:, None]), -127, 127).astype(np.int8), scales
 
 
-def restore(steps: npt.NDArray[Any], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
-    """The float32 vectors behind 8-bit ones."""
-    return steps.astype(np.float32) * scales.astype(np.float32)[:, None]
+def restore(stored: npt.NDArray[Any], scales: npt.NDArray[np.float16] | None = None) -> npt.NDArray[np.float32]:
+    """The float32 vectors behind stored ones, float16, or int8 with their scales; always a copy.
+
+    torch converts float16 many times as fast as NumPy does.
+    """
+    array = np.array(stored) if not stored.flags.writeable else stored  # torch warns of read-only memory maps
+    vectors: npt.NDArray[np.float32] = torch.from_numpy(array).to(torch.float32, copy=True).numpy()
+    if scales is not None:
+        vectors *= scales[:, None].astype(np.float32)
+    return vectors

@@ -111,23 +111,44 @@ class TokenStore:
         self, rows: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
-        parts = [self._passage(int(row))[0] for row in rows]
-        return _joined(parts, np.zeros((0, self.dimension), np.float32)), _offsets(parts)
+        spans = [self._span(int(row)) for row in rows]
+        offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
+        if not spans:
+            return np.zeros((0, self.dimension), np.float32), offsets
+        stored = np.concatenate([self._plain[shard][start:end] for shard, start, end in spans])
+        factors = [(self.shards[shard].scales, start, end) for shard, start, end in spans]
+        scales = [scale[start:end] for scale, start, end in factors if scale is not None]
+        return restore(stored, np.concatenate(scales) if scales else None), offsets
+
+    def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many stored tokens passages have, in the shape of ``rows``; 0 for the row −1 (none)."""
+        return np.where(rows >= 0, self._lengths[np.maximum(rows, 0)], 0)
+
+    @cached_property
+    def _lengths(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
+
+    @cached_property
+    def _plain(self) -> tuple[npt.NDArray[Any], ...]:
+        """The shards' vectors as plain arrays: every slice of a np.memmap costs a call of Python code."""
+        return tuple(shard.vectors.view(np.ndarray) for shard in self.shards)
 
     def passage_tokens(
         self, rows: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
-        parts = [self._passage(int(row))[1] for row in rows]
+        spans = [self._span(int(row)) for row in rows]
+        parts = [np.asarray(self.token_ids[shard][start:end]) for shard, start, end in spans]
         return _joined(parts, np.zeros(0, np.int32)), _offsets(parts)
 
-    def _passage(self, row: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    def _span(self, row: int) -> tuple[int, int, int]:
+        """Shard, first and last token of a passage."""
         if not 0 <= row < self.passages:
             raise IndexError(f"row {row} of a store with {self.passages} passages")
         number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         shard = self.shards[number]
-        start, end = shard.offsets[row - shard.first_row], shard.offsets[row - shard.first_row + 1]
-        return shard.read(int(start), int(end)), np.asarray(self.token_ids[number][start:end])
+        place = row - shard.first_row
+        return number, int(shard.offsets[place]), int(shard.offsets[place + 1])
 
     def vectors_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Stored vectors at positions of the whole store: float32 [n, dimension]."""
@@ -278,8 +299,8 @@ def _load(path: Path) -> Any:
 
 
 def _take(shard: TokenShard, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    vectors = np.asarray(shard.vectors[places])
-    return vectors.astype(np.float32) if shard.scales is None else restore(vectors, np.asarray(shard.scales[places]))
+    scales = None if shard.scales is None else np.asarray(shard.scales[places])
+    return restore(np.asarray(shard.vectors[places]), scales)
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], empty: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from colabel.index import Index
 from colabel.ranking.late import LateInteraction
+from colabel.ranking.rankings import Ranker
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +28,21 @@ class Hit:
         return dataclasses.asdict(self)
 
 
-def search(index: Index, text: str, k: int = 10) -> list[Hit]:
-    """The k best passages for a text, with their contents."""
-    rows, scores = LateInteraction(index, strict=True).rank([text], min(k, len(index.store)))
+def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None) -> list[Hit]:
+    """The k best passages for a text, with their contents; by MaxSim, or by another ranker of this index."""
+    ranker = ranker or LateInteraction(index, strict=True)
+    rows, scores = ranker.rank([text], min(k, len(index.store)))
+    return hits(index, rows[0], scores[0])
+
+
+def hits(index: Index, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> list[Hit]:
+    """Ranked rows with the passages' contents; what follows a row of −1 is left out."""
     passages = index.passages
-    hits = []
-    for place, (row, score) in enumerate(zip(rows[0].tolist(), scores[0].tolist(), strict=True), start=1):
+    found = []
+    for place, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), start=1):
         if row < 0:
             break
         passage = passages[row] if passages is not None else None
         title, body = (passage.title, passage.text) if passage else ("", "")
-        hits.append(Hit(place, score, index.store.ids[row], title, body))
-    return hits
+        found.append(Hit(place, score, index.store.ids[row], title, body))
+    return found

@@ -1,0 +1,156 @@
+"""Collective knowledge of a split's queries: a folder with all that a teacher needs to score any pair.
+
+queries/     token vectors of the queries (:mod:`colabel.encode.query_store`)
+ranking/     θ's ranking of them
+centroids/   collective centroids, σ, token ids and feedback passages; β is not in it
+knowledge.json  the index and the split that it belongs to
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import folder_lock, read_manifest, write_json
+from colabel.collective.centroids import CentroidStore, build_centroids
+from colabel.collective.expansion import Centroids
+from colabel.data import Dataset
+from colabel.data.splits import TRAIN
+from colabel.encode import QueryStore, build_query_store
+from colabel.errors import ArtefactError, DataError, SettingsError
+from colabel.index import Index
+from colabel.progress import SILENT, Progress
+from colabel.ranking import LateInteraction, Ranking, open_ranking, rank
+from colabel.settings import CollectiveSettings
+
+log = logging.getLogger(__name__)
+
+_FILE = "knowledge.json"
+
+
+class Knowledge:
+    """An opened knowledge folder."""
+
+    def __init__(self, folder: Path, index: Index | None = None) -> None:
+        table = _read(folder)
+        self.folder = folder
+        self.split: str = table["split"]
+        self.settings: CollectiveSettings = table["settings"]
+        self.queries = QueryStore(folder / "queries")
+        self.ranking: Ranking = open_ranking(folder / "ranking")
+        self._centroids = CentroidStore(folder / "centroids")
+        self._place = Path(os.path.normpath(folder.resolve() / table["index"]))
+        self._index = index
+        self.fingerprint = self._centroids.manifest.fingerprint
+
+    @cached_property
+    def index(self) -> Index:
+        """The index from which it was collected."""
+        index = self._index or Index.open(self._place)
+        if self._centroids.manifest.inputs["index"] != index.fingerprint:
+            raise ArtefactError(f"{index.folder} is not the index that {self.folder} was collected from; collect again")
+        return index
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """Queries, and how many have fewer centroids than wanted or none."""
+        return self._centroids.manifest.counts
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the extraction took."""
+        return self._centroids.manifest.seconds
+
+    def centroids(self, query_ids: Sequence[str]) -> Centroids:
+        """Collective centroids of some queries, [queries, f_e, …]."""
+        return self._centroids.centroids(query_ids)
+
+    def feedback(self, query_ids: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Rows of their feedback passages, int32 [queries, f_p], −1 where there are fewer."""
+        return self._centroids.feedback(query_ids)
+
+
+def collect(
+    dataset: Dataset,
+    index: Index,
+    out: Path,
+    *,
+    settings: CollectiveSettings | None = None,
+    split: str = TRAIN,
+    depth: int = 1000,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Knowledge:
+    """Rank a split's queries and extract their collective knowledge into ``out``; what is there already is kept.
+
+    Labelled positives serve as feedback for the train split alone: for any other split the top f_p is used, whatever
+    ``settings.feedback`` says.
+
+    Args:
+        depth: how deep θ's ranking goes; hard negatives come from its first 100.
+        seed: of the k-means++ start.
+
+    Example:
+        >>> knowledge = collect(dataset, index, Path("knowledge"))  # doctest: +SKIP
+    """
+    settings = settings or CollectiveSettings()
+    if split != TRAIN and settings.feedback != "top":
+        log.info(
+            "split '%s': feedback is the top %d, as its labels are not for training", split, settings.feedback_passages
+        )
+        settings = settings.with_feedback("top")
+    index.check_collection(dataset.passages)
+    queries = dataset.split_queries(split)
+    if not queries:
+        raise DataError(f"the split '{split}' of {dataset.name} has no queries")
+    with folder_lock(out):
+        (out / _FILE).unlink(missing_ok=True)  # until all parts fit together again
+        encoder = read_manifest(index.folder / "encoder").fingerprint
+        build_query_store(index.encoder, encoder, queries, out / "queries", progress)
+        ranking = rank(LateInteraction(index, "theta"), queries, out / "ranking", depth=depth, progress=progress)
+        labelled = dataset.positives(split) if settings.feedback != "top" else None
+        build_centroids(index, ranking, settings, out / "centroids", labelled=labelled, seed=seed, progress=progress)
+        place = os.path.relpath(index.folder.resolve(), out.resolve())
+        write_json(out / _FILE, {"split": split, "index": place, "settings": settings.as_dict()})
+    knowledge = Knowledge(out, index)
+    _say_fallbacks(knowledge)
+    return knowledge
+
+
+def open_knowledge(folder: Path, index: Index | None = None) -> Knowledge:
+    """Open a finished knowledge folder."""
+    return Knowledge(folder, index)
+
+
+def _say_fallbacks(knowledge: Knowledge) -> None:
+    none = knowledge.counts["without_centroids"]
+    if none:
+        log.warning(
+            "%d of %d queries have no collective centroid (no feedback with ordinary tokens); their teacher score is "
+            "the plain score of the query",
+            none,
+            knowledge.counts["queries"],
+        )
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / _FILE
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        settings = CollectiveSettings.from_mapping(table["settings"])
+        return {"split": str(table["split"]), "index": str(table["index"]), "settings": settings}
+    except FileNotFoundError:
+        what = "holds no finished knowledge" if folder.is_dir() else "does not exist"
+        raise ArtefactError(
+            f"{folder} {what}; make it with `colabel collect DATASET --index INDEX --out {folder}`"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, SettingsError) as error:
+        raise ArtefactError(f"{path} cannot be read by this version ({error}); collect again") from None

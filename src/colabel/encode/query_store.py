@@ -1,0 +1,120 @@
+"""Query token vectors on disk, so that a teacher can score any query again without its model.
+
+vectors.npy   float32 [tokens, dimension], queries one after another
+offsets.npy   int64 [queries + 1]
+ids.*.npy     query ids
+texts.*.npy   their texts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
+from colabel.data.strings import StringTable
+from colabel.encode.encoder import Encoder, encode_queries_checked
+from colabel.errors import DataError
+from colabel.progress import SILENT, Progress
+
+STAGE = "queries"
+_BLOCK = 4096  # queries encoded between two save points
+
+
+class QueryStore:
+    """Reads stored queries; vectors are mapped from disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder, STAGE)
+        self.fingerprint = self.manifest.fingerprint
+        self.ids = StringTable.open(folder, "ids")
+        self._texts = StringTable.open(folder, "texts")
+        self._offsets = np.load(folder / "offsets.npy", allow_pickle=False)
+        self._vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def vectors(self, query_ids: Sequence[str]) -> torch.Tensor:
+        """Vectors float32 [queries, longest, dimension], zero vectors behind a query's tokens."""
+        rows = self.ids.rows(query_ids)
+        if (rows < 0).any():
+            unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
+            raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
+        starts, lengths = self._offsets[rows], np.diff(self._offsets)[rows]
+        padded = np.zeros((len(rows), int(lengths.max(initial=1)), self._vectors.shape[1]), dtype=np.float32)
+        for place, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            padded[place, :length] = self._vectors[start : start + length]
+        return torch.from_numpy(padded)
+
+    def text(self, query_id: str) -> str:
+        """The text of a query."""
+        row = self.ids.row(query_id)
+        if row < 0:
+            examples = ", ".join(self.ids[:3])
+            raise DataError(f"{self.folder} has no query '{query_id}'; it has {len(self)}, such as {examples}")
+        return self._texts[row]
+
+    def lengths(self, query_ids: Sequence[str]) -> torch.Tensor:
+        """How many tokens each query has, int64 [queries]."""
+        return torch.from_numpy(np.diff(self._offsets)[self.ids.rows(query_ids)])
+
+
+def build_query_store(
+    encoder: Encoder,
+    encoder_fingerprint: str,
+    queries: Mapping[str, str],
+    out: Path,
+    progress: Progress = SILENT,
+) -> QueryStore:
+    """Encode queries (id → text) into ``out``; an interrupted run continues with the next block."""
+    inputs = {"encoder": encoder_fingerprint, "queries": fingerprint(list(queries.items()))}
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        return _write(space, encoder, queries, progress)
+
+    build(out, Plan(STAGE, {}, inputs), write)
+    return QueryStore(out)
+
+
+def _write(space: Workspace, encoder: Encoder, queries: Mapping[str, str], progress: Progress) -> Mapping[str, Any]:
+    ids, texts = list(queries), list(queries.values())
+    starts = range(0, len(ids), _BLOCK)
+    task = progress.start("encoding queries", len(ids), "queries")
+    for number, start in enumerate(starts):
+        batch = texts[start : start + _BLOCK]
+        if not space.done(f"part-{number:05d}.npz"):
+            encoded = encode_queries_checked(encoder, batch, strict=False)
+            used = encoded.token_ids >= 0
+            with space.file(f"part-{number:05d}.npz") as path, path.open("wb") as file:
+                np.savez(file, vectors=encoded.vectors[used].numpy(), lengths=used.sum(dim=1).numpy())
+        task.advance(len(batch))
+    task.close()
+    parts = [space.folder / f"part-{number:05d}.npz" for number in range(len(starts))]
+    _join(space, parts, len(ids), encoder.dimension)
+    StringTable.of(ids).save(space, "ids")
+    StringTable.of(texts).save(space, "texts")
+    for part in parts:
+        part.unlink()
+    return {"queries": len(ids)}
+
+
+def _join(space: Workspace, parts: Sequence[Path], queries: int, dimension: int) -> None:
+    """One array of all parts, written part by part, so that memory stays that of one."""
+    lengths = [np.load(part, allow_pickle=False)["lengths"] for part in parts]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))]).astype(np.int64)
+    with space.file("offsets.npy") as path, path.open("wb") as file:
+        np.save(file, offsets, allow_pickle=False)
+    with space.file("vectors.npy") as path:
+        joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(int(offsets[-1]), dimension))
+        first = 0
+        for part in parts:
+            vectors = np.load(part, allow_pickle=False)["vectors"]
+            joined[first : first + len(vectors)] = vectors
+            first += len(vectors)
+        joined.flush()

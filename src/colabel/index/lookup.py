@@ -1,0 +1,231 @@
+"""The stored tokens nearest to many vectors at once, list by list.
+
+Tokens other than special ones are grouped into lists around coarse centres. A vector is compared with the tokens of the
+lists nearest to it: those whose centre's cosine is at most REACH below that of the best, at most PROBES. All vectors of
+a batch that need a list are compared with it in one matrix product, so a token is read once a batch and not once a
+vector; that makes it several times as fast as searching vector by vector. What is found is compared exactly.
+
+    centres.npy   float32 [lists, dimension], of length 1
+    order.npy     int64 [tokens], positions in the store, list by list
+    bounds.npy    int64 [lists + 1], list i holds order[bounds[i] : bounds[i + 1]]
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from colabel.artefacts import Plan, Workspace, build, read_manifest
+from colabel.errors import ArtefactError
+from colabel.index.store import TokenStore
+from colabel.progress import SILENT, Progress
+from colabel.workers import Workers
+
+STAGE = "lookup"
+LOOKUP_FROM = 2**16
+"""Stored tokens from which the look-up goes by lists; below it, reading all of them is as fast."""
+LOOKUP_UP_TO = 2**26
+"""Stored tokens up to which it does: reading the lists once a batch must stay cheap."""
+PROBES = 64
+REACH = 0.25
+_BATCH = 49_152  # vectors: 2,048 queries with 24 clusters each, 25 MB
+_BLOCK = 8192
+_IN_MEMORY = 2**21  # tokens
+_TRAIN_PER_LIST = 40
+_ITERATIONS = 6
+_SEED = 1234
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+
+def list_count(tokens: int) -> int:
+    """Number of lists: a power of two near four times the square root of the number of tokens, at most 8,192.
+
+    >>> list_count(150_000), list_count(800_000), list_count(60_000_000)
+    (2048, 4096, 8192)
+    """
+    return int(min(8192, max(1, 2 ** round(math.log2(4 * math.sqrt(max(1, tokens)))))))
+
+
+def build_lookup(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
+    """Group the tokens of a store into lists, in the folder ``out``."""
+    settings = {"lists": list_count(store.tokens), "iterations": _ITERATIONS, "train": _TRAIN_PER_LIST}
+    plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
+    build(out, plan, lambda space: _write(space, store, progress))
+
+
+class TokenLookup:
+    """An opened look-up."""
+
+    def __init__(self, folder: Path, store: TokenStore, *, probes: int = PROBES, reach: float = REACH) -> None:
+        manifest = read_manifest(folder, STAGE)
+        if manifest.inputs.get("tokens") != store.manifest.fingerprint:
+            raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; remove it")
+        self.probes, self.reach = probes, reach
+        self._store = store
+        self._centres = torch.from_numpy(np.load(folder / "centres.npy", allow_pickle=False))
+        self._bounds: IntArray = np.load(folder / "bounds.npy", allow_pickle=False)
+        self._order = np.load(folder / "order.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+
+    def nearest(self, vectors: Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        """Token ids int32 [n, k] and dot products float32 [n, k], nearest first, −1 and −∞ where there are fewer.
+
+        Equal similarities are ordered by list and by position in the store.
+        """
+        positions = np.full((len(vectors), k), -1, dtype=np.int64)
+        similarities = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        with Workers() as workers:
+            for start in range(0, len(vectors), _BATCH):
+                batch = vectors[start : start + _BATCH].float()
+                here = slice(start, start + len(batch))
+                positions[here], similarities[here] = self._nearest(batch, k, workers)
+        found = positions >= 0
+        token_ids = np.full(positions.shape, -1, dtype=np.int32)
+        token_ids[found] = self._store.token_ids_at(positions[found])
+        return token_ids, similarities
+
+    def _nearest(self, vectors: Tensor, k: int, workers: Workers) -> tuple[IntArray, FloatArray]:
+        lists, first = self._probe(vectors, workers)
+        threshold = torch.full((len(vectors),), -torch.inf)
+        # Each vector's best list first: its k-th similarity there keeps almost everything of the other lists out.
+        found = [self._compare(vectors, lists, first, threshold, k, workers)]
+        found.append(self._compare(vectors, lists, ~first, threshold, k, workers))
+        owners, places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(_keys(owners, values), kind="stable")
+        owners, places, values = owners[order], places[order], values[order]
+        starts = np.searchsorted(owners, np.arange(len(vectors)))
+        rank = np.arange(len(owners)) - starts[owners]
+        kept = rank < k
+        positions = np.full((len(vectors), k), -1, dtype=np.int64)
+        similarities = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        positions[owners[kept], rank[kept]] = places[kept]
+        similarities[owners[kept], rank[kept]] = values[kept]
+        return positions, similarities
+
+    def _tokens(self, number: int) -> Tensor:
+        """Vectors of the tokens of a list, float32 [tokens, dimension]."""
+        start, end = self._bounds[number], self._bounds[number + 1]
+        if self._sorted is None:
+            return torch.from_numpy(self._store.vectors_at(self._order[start:end]))
+        return torch.from_numpy(self._sorted[start:end]).float()
+
+    @cached_property
+    def _sorted(self) -> npt.NDArray[np.float16] | None:
+        """All tokens list by list, where they fit into half a gigabyte: reading on is faster than gathering."""
+        if len(self._order) > _IN_MEMORY:
+            return None
+        values = np.empty((len(self._order), self._store.dimension), dtype=np.float16)
+        for start in range(0, len(values), _BLOCK):
+            values[start : start + _BLOCK] = self._store.vectors_at(self._order[start : start + _BLOCK])
+        return values
+
+    def _probe(self, vectors: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
+        """Lists of each vector int32 [n, probes], −1 where fewer are near enough, and which of them is its best."""
+        lists = torch.full((len(vectors), min(self.probes, len(self._centres))), -1, dtype=torch.int32)
+        first = torch.zeros(lists.shape, dtype=torch.bool)
+        first[:, 0] = True
+
+        def work(starts: Iterator[int]) -> None:
+            for start in starts:
+                part = torch.nn.functional.normalize(vectors[start : start + 512], dim=1)
+                near, which = (part @ self._centres.T).topk(lists.shape[1], dim=1)
+                lists[start : start + 512] = which.masked_fill(near < near[:, :1] - self.reach, -1).to(torch.int32)
+
+        workers.share(range(0, len(vectors), 512), work)
+        return lists, first
+
+    def _compare(
+        self, vectors: Tensor, lists: Tensor, chosen: Tensor, threshold: Tensor, k: int, workers: Workers
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """Vector, position and similarity of tokens at least as near as ``threshold``; raises it where it can."""
+        owners, columns = torch.nonzero(chosen & (lists >= 0), as_tuple=True)
+        wanted = lists[owners, columns].to(torch.int64)
+        order = torch.argsort(wanted, stable=True)
+        owners, wanted = owners[order], wanted[order]
+        numbers, counts = torch.unique_consecutive(wanted, return_counts=True)
+        ends = torch.cumsum(counts, 0).tolist()
+        found: list[tuple[IntArray, IntArray, FloatArray] | None] = [None] * len(numbers)
+        once = bool((torch.bincount(owners, minlength=1) <= 1).all())  # then the threshold may rise as we go
+
+        def work(places: Iterator[int]) -> None:
+            for place in places:
+                who = owners[ends[place] - int(counts[place]) : ends[place]]
+                number = int(numbers[place])
+                positions = self._order[self._bounds[number] : self._bounds[number + 1]]
+                if not len(positions):
+                    continue
+                similar = vectors[who] @ self._tokens(number).T
+                if once and similar.shape[1] >= k:
+                    threshold[who] = similar.topk(k, dim=1).values[:, -1]
+                # Most vectors find nothing in most lists, which the maximum shows at a tenth of the price.
+                hopeful = torch.nonzero(similar.amax(dim=1) >= threshold[who]).flatten()
+                who, similar = who[hopeful], similar[hopeful]
+                mine, token = torch.nonzero(similar >= threshold[who, None], as_tuple=True)
+                found[place] = (who[mine].numpy(), positions[token.numpy()], similar[mine, token].numpy())
+
+        workers.share(range(len(numbers)), work)
+        parts = [part for part in found if part is not None]
+        if not parts:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
+        owner, position, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return owner, position, value
+
+
+def _keys(owners: IntArray, values: FloatArray) -> IntArray:
+    """Keys that sort by owner and, within one, by falling value."""
+    bits = (values + np.float32(0)).view(np.int32)
+    rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
+    return (owners << 32) + (2**31 - 1 - rising)
+
+
+def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[str, Any]:
+    lists = list_count(store.tokens)
+    content = np.flatnonzero(~np.isin(np.concatenate(store.token_ids), np.array(store.special_token_ids, np.int32)))
+    lists = max(1, min(lists, len(content) // _TRAIN_PER_LIST))
+    centres = torch.from_numpy(_train(store, content, lists))
+    task = progress.start("grouping tokens for the look-up", len(content), "tokens")
+    nearest = np.empty(len(content), dtype=np.int32)
+
+    def work(starts: Iterator[int]) -> None:
+        for start in starts:
+            block = torch.from_numpy(store.vectors_at(content[start : start + _BLOCK]))
+            nearest[start : start + _BLOCK] = (block @ centres.T).argmax(dim=1).numpy()
+            task.advance(len(block))
+
+    with Workers() as workers:
+        workers.share(range(0, len(content), _BLOCK), work)
+    task.close()
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64)
+    arrays = {"centres": centres.numpy(), "order": content[np.argsort(nearest, kind="stable")], "bounds": bounds}
+    for name, values in arrays.items():
+        with space.file(f"{name}.npy") as path, path.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+    return {"lists": lists, "tokens": len(content)}
+
+
+def _train(store: TokenStore, content: IntArray, lists: int) -> FloatArray:
+    """Coarse centres of length 1 from a seeded sample of the content tokens."""
+    wanted = min(len(content), lists * _TRAIN_PER_LIST)
+    chosen = np.sort(np.random.default_rng(_SEED).choice(content, size=wanted, replace=False))
+    faiss: Any = importlib.import_module("faiss")
+    kmeans = faiss.Kmeans(
+        store.dimension,
+        lists,
+        niter=_ITERATIONS,
+        seed=_SEED,
+        spherical=True,
+        min_points_per_centroid=1,
+        max_points_per_centroid=_TRAIN_PER_LIST,
+    )
+    kmeans.train(store.vectors_at(chosen))
+    return np.asarray(kmeans.centroids, dtype=np.float32)
