@@ -1,0 +1,175 @@
+"""The cross-encoder as a teacher: reads query and passage together, and is as dear as it is good."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import fingerprint, folder_lock
+from colabel.data import Dataset
+from colabel.encode.encoder import give_memory_back, length_batches
+from colabel.encode.prepare import choose_device
+from colabel.encode.weights import weights_fingerprint
+from colabel.errors import DataError
+from colabel.progress import SILENT, Progress
+from colabel.teachers.pair_cache import PairCache
+from colabel.teachers.pairs import PairReader, load_cross_encoder
+from colabel.teachers.score_file import ROW_BITS, Keys, pair_keys
+
+log = logging.getLogger(__name__)
+
+_SAVE_SECONDS = 30.0
+_BATCHES_BETWEEN_TRIMS = 16
+
+
+class CrossEncoderTeacher:
+    """Raw logits of any sentence-transformers CrossEncoder with a single score.
+
+    Equal pairs of a call are scored once, in batches of similar length. With ``cache`` finished pairs are kept on disk
+    every half minute, below a folder named by the fingerprint, so the same call continues after a kill; without it a
+    kill costs the whole call.
+    """
+
+    name = "cross-encoder"
+
+    def __init__(
+        self,
+        model: str,
+        dataset: Dataset,
+        *,
+        max_length: int = 256,
+        batch_tokens: int = 8192,
+        device: str = "auto",
+        cache: Path | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        self._model = load_cross_encoder(model, choose_device(device))
+        self._reader = PairReader(self._model, max_length)
+        self._batch_tokens = batch_tokens
+        self._passages = dataset.passages
+        self._queries = dataset.queries
+        self._query_ids = list(dataset.queries)
+        self._numbers = {query_id: number for number, query_id in enumerate(self._query_ids)}
+        self._progress = progress
+        self.fingerprint = fingerprint(
+            {
+                "teacher": self.name,
+                "weights": weights_fingerprint(model),
+                "max_length": max_length,
+                "passages": dataset.passages.fingerprint,
+                "queries": fingerprint(list(dataset.queries.items())),
+            }
+        )
+        self._cache_folder = None if cache is None else cache / self.fingerprint
+        self._cache = None if self._cache_folder is None else PairCache(self._cache_folder)
+
+    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Logits float32 [queries, candidates]; −∞ where the row is −1."""
+        candidate = rows >= 0
+        keys = pair_keys(self._query_numbers(query_ids)[:, None], rows)
+        wanted, places = np.unique(keys[candidate], return_inverse=True)
+        result = np.full(rows.shape, -np.inf, dtype=np.float32)
+        if len(wanted):
+            with contextlib.ExitStack() as stack:
+                if self._cache_folder is not None:
+                    stack.enter_context(folder_lock(self._cache_folder))
+                result[candidate] = self._score_pairs(wanted)[places]
+        return result
+
+    def _query_numbers(self, query_ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        for query_id in query_ids:
+            if query_id not in self._numbers:
+                raise DataError(f"the dataset has no query '{query_id}'; is it the one that was ranked?")
+        return np.array([self._numbers[query_id] for query_id in query_ids], dtype=np.int64)
+
+    def _score_pairs(self, keys: Keys) -> npt.NDArray[np.float32]:
+        """Scores of distinct pairs, known ones from the cache.
+
+        Batches are formed as if nothing were known, so that a continued call gives the same bytes: rounding depends on
+        what a pair is padded to.
+        """
+        scores = np.full(len(keys), np.nan, dtype=np.float32)
+        if self._cache is not None:
+            self._cache.load()
+            scores = self._cache.look_up(keys)
+        if not np.isnan(scores).any():
+            return scores
+        queries, passages, lengths = self._texts(keys)
+        with _Saving(self._cache, keys, scores, self._progress) as saving:
+            for number, batch in enumerate(length_batches(lengths, self._batch_tokens)):
+                if number % _BATCHES_BETWEEN_TRIMS == 0:
+                    give_memory_back()
+                unknown = [place for place in batch if np.isnan(scores[place])]
+                if unknown:
+                    values = self._predict([(queries[place], passages[place]) for place in unknown], keys[unknown])
+                    scores[unknown] = values
+                saving.done(batch, unknown)
+        return scores
+
+    def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
+        """Query and passage of each pair and the number of its tokens; each distinct text is tokenised once."""
+        numbers, query_places = np.unique(keys >> 32, return_inverse=True)
+        rows, passage_places = np.unique(keys & ROW_BITS, return_inverse=True)
+        queries = self._reader.fit_queries([self._queries[self._query_ids[number]] for number in numbers])
+        passages = [self._passages[int(row)].full_text for row in rows]
+        query_tokens, passage_tokens = self._reader.count_tokens(queries), self._reader.count_tokens(passages)
+        pairs = list(zip(query_places.tolist(), passage_places.tolist(), strict=True))
+        lengths = [self._reader.pair_length(query_tokens[query], passage_tokens[row]) for query, row in pairs]
+        return [queries[query] for query, _ in pairs], [passages[row] for _, row in pairs], lengths
+
+    def _predict(self, pairs: list[tuple[str, str]], keys: Keys) -> npt.NDArray[np.float32]:
+        from torch.nn import Identity
+
+        values = self._model.predict(
+            pairs,
+            batch_size=len(pairs),
+            show_progress_bar=False,
+            activation_fn=Identity(),
+            processing_kwargs=self._reader.options,
+        )
+        scores = np.asarray(values, dtype=np.float32).reshape(-1)
+        if not np.isfinite(scores).all():
+            key = int(keys[int(np.flatnonzero(~np.isfinite(scores))[0])])
+            query_id, passage_id = self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]
+            raise DataError(
+                f"the cross-encoder gives no finite score for query '{query_id}', passage '{passage_id}'; its weights "
+                "are damaged or overflow in half precision"
+            )
+        return scores
+
+
+class _Saving:
+    """Tells how far scoring is and keeps finished pairs on disk from time to time, also when it is interrupted."""
+
+    def __init__(
+        self, cache: PairCache | None, keys: Keys, scores: npt.NDArray[np.float32], progress: Progress
+    ) -> None:
+        self._cache, self._keys, self._scores = cache, keys, scores
+        self._task = progress.start("scoring with the cross-encoder", len(keys), "pairs")
+        self._unsaved: list[int] = []
+        self._saved = time.monotonic()
+
+    def __enter__(self) -> _Saving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._task.close()
+        self._save()
+
+    def done(self, batch: list[int], new: list[int]) -> None:
+        """Take note of a batch, of which some pairs are new."""
+        self._task.advance(len(batch))
+        self._unsaved += new
+        if time.monotonic() - self._saved >= _SAVE_SECONDS:
+            self._save()
+
+    def _save(self) -> None:
+        if self._cache is not None and self._unsaved:
+            self._cache.add(self._keys[self._unsaved], self._scores[self._unsaved])
+        self._unsaved, self._saved = [], time.monotonic()

@@ -1,0 +1,85 @@
+"""Scores of pairs on disk while they are being computed, so that a kill costs minutes at most.
+
+part-00000.npy   (query int32, row int32, score float32) [pairs]
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.errors import ArtefactError
+from colabel.teachers.score_file import ROW_BITS, pair_keys
+
+log = logging.getLogger(__name__)
+
+_PAIR = np.dtype([("query", "<i4"), ("row", "<i4"), ("score", "<f4")])
+
+
+class PairCache:
+    """Pairs that were scored before, and a place for new ones. One writer at a time, which the caller ensures.
+
+    The folder belongs to one teacher over one collection; pairs are (number of the query, row of the passage).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts = 0
+        self._added: list[np.ndarray] = []
+        self._keys = np.zeros(0, np.int64)
+        self._scores = np.zeros(0, np.float32)
+
+    def load(self) -> None:
+        """Read the parts that are there and were not read yet."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self._folder.glob(".tmp-*"):
+            leftover.unlink()
+        parts, self._added = self._added, []
+        while (path := self._part(self._parts)).exists():
+            parts.append(_read(path))
+            self._parts += 1
+        if parts:
+            pairs = np.concatenate(parts)
+            keys = pair_keys(pairs["query"].astype(np.int64), pairs["row"].astype(np.int64))
+            keys, scores = np.concatenate([self._keys, keys]), np.concatenate([self._scores, pairs["score"]])
+            self._keys, first = np.unique(keys, return_index=True)
+            self._scores = scores[first]
+
+    def look_up(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Scores float32 of pair keys, NaN where a pair is not there."""
+        if not len(self._keys):
+            return np.full(keys.shape, np.nan, dtype=np.float32)
+        places = np.searchsorted(self._keys, keys)
+        places[places == len(self._keys)] = 0
+        return np.where(self._keys[places] == keys, self._scores[places], np.nan).astype(np.float32)
+
+    def add(self, keys: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> None:
+        """Write pairs as the next part, whole or not at all; they can be looked up after the next ``load``."""
+        pairs = np.empty(len(keys), dtype=_PAIR)
+        pairs["query"], pairs["row"], pairs["score"] = keys >> 32, keys & ROW_BITS, scores
+        final = self._part(self._parts)
+        temporary = final.with_name(f".tmp-{final.name}")
+        with temporary.open("wb") as file:
+            np.save(file, pairs, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(final)
+        self._parts += 1
+        self._added.append(pairs)
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"part-{number:05d}.npy"
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        pairs = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); delete its folder and score again") from None
+    if pairs.dtype != _PAIR or pairs.ndim != 1:
+        raise ArtefactError(f"{path} holds no scores of pairs; delete its folder and score again")
+    return np.asarray(pairs)
