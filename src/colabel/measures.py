@@ -43,10 +43,18 @@ def measure_run(
     return values
 
 
+def ranked(scores: Mapping[str, float]) -> list[str]:
+    """Passages in trec_eval's order: the higher score first, of equal ones the larger id first.
+
+    >>> ranked({"a": 1.0, "b": 1.0, "c": 2.0})
+    ['c', 'b', 'a']
+    """
+    return sorted(scores, key=lambda passage: (scores[passage], passage.encode("utf-8", "surrogatepass")), reverse=True)
+
+
 def _untied(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores that fall strictly in trec_eval's order (score, then the larger id first), so that all measures agree."""
-    order = sorted(scores, key=lambda passage: (scores[passage], passage.encode("utf-8", "surrogatepass")))
-    return {passage: float(place) for place, passage in enumerate(order, start=1)}
+    """Scores that fall strictly in the order of :func:`ranked`, so that all measures agree."""
+    return {passage: float(place) for place, passage in enumerate(reversed(ranked(scores)), start=1)}
 
 
 def mean_values(values: PerQuery) -> dict[str, float]:

@@ -1,5 +1,41 @@
-"""How good rankings are."""
+"""How good rankings and labels are, how sure that is, and how long an answer takes."""
 
-from colabel.evaluation.runs import Evaluation, evaluate, read_run_file
+from colabel.evaluation.comparison import Comparison, compare
+from colabel.evaluation.intervals import Interval, bootstrap_difference, bootstrap_mean
+from colabel.evaluation.label_quality import LabelQuality, label_quality, suggestion_precision
+from colabel.evaluation.quality import Quality, precision_recall
+from colabel.evaluation.runs import Evaluation, evaluate, read_run_file, write_per_query
+from colabel.evaluation.seeds import Spread, merge_seeds, spread
+from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test, t_test
+from colabel.evaluation.sweeping import Grid, SweepPoint, sweep
+from colabel.evaluation.timing import ResponseTimes, response_times
 
-__all__ = ["Evaluation", "evaluate", "read_run_file"]
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "Grid",
+    "Interval",
+    "LabelQuality",
+    "PairedTest",
+    "Quality",
+    "ResponseTimes",
+    "Spread",
+    "SweepPoint",
+    "bootstrap_difference",
+    "bootstrap_mean",
+    "compare",
+    "evaluate",
+    "holm",
+    "label_quality",
+    "merge_seeds",
+    "paired_test",
+    "precision_recall",
+    "randomisation_test",
+    "read_run_file",
+    "response_times",
+    "spread",
+    "suggestion_precision",
+    "sweep",
+    "t_test",
+    "write_per_query",
+]

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from colabel.artefacts import write_text
 from colabel.data import Dataset
 from colabel.data.problems import Strict
 from colabel.data.trec import read_run
 from colabel.errors import DataError, UsageError
+from colabel.evaluation.judged import judged_only as only_judged
+from colabel.evaluation.judged import unjudged_at
 from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, mean_values, measure_run
+
+UNJUDGED_DEPTH = 10
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values of one split: system → measure → query → value."""
+    """Values of one split: system → measure → query → value.
+
+    ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given;
+    ``judged_only`` says that such passages were taken out before measuring.
+    """
 
     dataset: str
     split: str
     relevant_from: int
     per_query: Mapping[str, PerQuery]
+    unjudged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    judged_only: bool = False
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
         """System → measure → mean over queries."""
         return {system: mean_values(values) for system, values in self.per_query.items()}
+
+    @property
+    def mean_unjudged(self) -> dict[str, float]:
+        """System → mean number of passages without a judgement among a query's first 10."""
+        return mean_values({system: dict(counts) for system, counts in self.unjudged.items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the values of every query."""
@@ -34,7 +52,9 @@ class Evaluation:
             "dataset": self.dataset,
             "split": self.split,
             "relevant_from": self.relevant_from,
+            "judged_only": self.judged_only,
             "means": self.means,
+            "unjudged_at_10": self.mean_unjudged,
             "per_query": {system: dict(values) for system, values in self.per_query.items()},
         }
 
@@ -45,13 +65,15 @@ def evaluate(
     *,
     split: str = "test",
     measures: Sequence[str] = DEFAULT_MEASURES,
+    judged_only: bool = False,
 ) -> Evaluation:
     """Measure runs (in memory, TREC files, or folders that ``rank`` wrote) on the labels of a split.
 
-    Queries that a run does not answer count 0; queries of a run that have no labels are left out.
+    Queries that a run does not answer count 0; queries of a run that have no labels are left out. With
+    ``judged_only``, passages without a judgement are taken out of the runs first.
     """
     labels = dataset.labels(split)
-    per_query = {}
+    per_query, unjudged = {}, {}
     for system, run in runs.items():
         answers = read_run_file(run) if isinstance(run, Path) else run
         if not any(query_id in labels for query_id in answers):
@@ -59,8 +81,24 @@ def evaluate(
                 f"{run if isinstance(run, Path) else system}: none of its {len(answers)} queries has labels in the "
                 f"split '{split}' of {dataset.name}; is it a run of another split or collection?"
             )
+        unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
+        answers = only_judged(labels, answers) if judged_only else answers
         per_query[system] = measure_run(labels, answers, measures, relevant_from=dataset.relevant_from)
-    return Evaluation(dataset.name, split, dataset.relevant_from, per_query)
+    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, judged_only)
+
+
+def write_per_query(evaluation: Evaluation, path: Path) -> None:
+    """Write a TSV file with a line per query and system and a column per measure."""
+    measures = list(dict.fromkeys(name for values in evaluation.per_query.values() for name in values))
+    text = io.StringIO()
+    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer.writerow(["query_id", "system", *measures, f"unjudged@{UNJUDGED_DEPTH}"])
+    for system, values in evaluation.per_query.items():
+        unjudged = evaluation.unjudged.get(system, {})
+        for query_id in dict.fromkeys(query for per_query in values.values() for query in per_query):
+            cells = [values[name].get(query_id, "") for name in measures]
+            writer.writerow([query_id, system, *cells, f"{unjudged.get(query_id, 0):g}"])
+    write_text(path, text.getvalue())
 
 
 def read_run_file(path: Path) -> dict[str, dict[str, float]]:

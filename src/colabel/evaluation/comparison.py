@@ -1,0 +1,147 @@
+"""A table of systems, lettered, with the letters of those that each significantly beats, as in the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from colabel.errors import UsageError
+from colabel.evaluation.intervals import CONFIDENCE, Interval, bootstrap_mean
+from colabel.evaluation.runs import Evaluation
+from colabel.evaluation.significance import SAMPLES, PairedTest, holm, paired_test
+
+T_TEST = "t-test"
+RANDOMISATION = "randomisation"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A system against another, with the p-values after Holm's correction over all pairs of the table."""
+
+    system: str
+    against: str
+    test: PairedTest
+    t_test_holm: float | None
+    randomisation_holm: float | None
+
+    def p_value(self, test: str, *, corrected: bool) -> float | None:
+        """The p-value of the test called "t-test" or "randomisation"."""
+        if test == T_TEST:
+            return self.t_test_holm if corrected else self.test.t_test
+        return self.randomisation_holm if corrected else self.test.randomisation
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A system of the table: its letter, its mean, and the letters of the systems that it significantly beats."""
+
+    letter: str
+    system: str
+    mean: Interval
+    beats: tuple[str, ...]
+    beats_holm: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters."""
+
+    measure: str
+    test: str
+    alpha: float
+    baseline: str | None
+    lines: tuple[Line, ...]
+    pairs: tuple[Pair, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+def compare(
+    evaluation: Evaluation,
+    measure: str,
+    *,
+    baseline: str | None = None,
+    test: str = T_TEST,
+    alpha: float = 0.05,
+    confidence: float = CONFIDENCE,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
+
+    The pairs of the table are one family for Holm's correction. Both tests are made of every pair; ``test`` names
+    the one that the letters follow. Differences are the later system − the earlier one, or system − baseline.
+    """
+    systems = list(evaluation.per_query)
+    _check(systems, evaluation, measure, baseline, test)
+    values = {system: evaluation.per_query[system][measure] for system in systems}
+    if baseline is None:
+        wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
+    else:
+        wanted = [(system, baseline) for system in systems if system != baseline]
+    tests = [
+        paired_test(values[one], values[other], confidence=confidence, samples=samples, seed=seed)
+        for one, other in wanted
+    ]
+    corrected = zip(
+        holm([found.t_test for found in tests]), holm([found.randomisation for found in tests]), strict=True
+    )
+    pairs = tuple(Pair(*names, found, *p) for names, found, p in zip(wanted, tests, corrected, strict=True))
+    letters = {system: letter(place) for place, system in enumerate(systems)}
+    lines = tuple(
+        Line(
+            letters[system],
+            system,
+            bootstrap_mean(list(values[system].values()), confidence=confidence, seed=seed),
+            _beaten(system, pairs, letters, test, alpha, corrected=False),
+            _beaten(system, pairs, letters, test, alpha, corrected=True),
+        )
+        for system in systems
+    )
+    return Comparison(measure, test, alpha, baseline, lines, pairs)
+
+
+def letter(place: int) -> str:
+    """The letter of the system at a place: a, b … z, aa, ab …
+
+    >>> letter(0), letter(25), letter(26), letter(52)
+    ('a', 'z', 'aa', 'ba')
+    """
+    name, place = "", place + 1
+    while place:
+        place, rest = divmod(place - 1, 26)
+        name = chr(ord("a") + rest) + name
+    return name
+
+
+def _check(systems: Sequence[str], evaluation: Evaluation, measure: str, baseline: str | None, test: str) -> None:
+    if len(systems) < 2:
+        raise UsageError("a comparison needs at least two systems; name another run")
+    if baseline is not None and baseline not in systems:
+        raise UsageError(f"the baseline '{baseline}' is none of the runs: {', '.join(systems)}")
+    if test not in (T_TEST, RANDOMISATION):
+        raise UsageError(f"unknown test '{test}'; expected '{T_TEST}' or '{RANDOMISATION}'")
+    for system in systems:
+        known = evaluation.per_query[system]
+        if measure not in known:
+            raise UsageError(f"'{system}' was not measured by '{measure}'; it was by {', '.join(known)}")
+
+
+def _beaten(
+    system: str, pairs: Sequence[Pair], letters: dict[str, str], test: str, alpha: float, *, corrected: bool
+) -> tuple[str, ...]:
+    beaten = set()
+    for pair in pairs:
+        p = pair.p_value(test, corrected=corrected)
+        if system in (pair.system, pair.against) and p is not None and p < alpha:
+            higher, lower = (pair.system, pair.against)[:: 1 if pair.test.difference.mean > 0 else -1]
+            if higher == system:
+                beaten.add(lower)
+    return tuple(found for name, found in letters.items() if name in beaten)

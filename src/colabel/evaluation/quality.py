@@ -1,0 +1,231 @@
+"""How well scores rank relevant passages among given candidates: any scores against any labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.errors import DataError, UsageError
+from colabel.evaluation.curves import RECALL_LEVELS, Curve, FloatArray, list_curve, pooled_curve, roc_auc
+from colabel.evaluation.intervals import Interval, bootstrap_mean, bootstrap_means
+from colabel.evaluation.significance import PairedTest, paired_test
+from colabel.measures import Run, ranked
+from colabel.types import Qrels
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # arrays do not compare as a whole
+class CandidateList:
+    """One query's candidates.
+
+    Attributes:
+        grades: int64 [candidates], 0 where there is no label.
+        scores: system → float64 [candidates], NaN where the system has no score. Where two candidates have the same
+            score, they stand in the order in which rankings put them (the larger id first).
+        labelled: int64 [labels], the grades of all labels of the query, of candidates or not.
+    """
+
+    query_id: str
+    grades: npt.NDArray[np.int64]
+    scores: Mapping[str, FloatArray]
+    labelled: npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreQuality:
+    """How one system's scores rank the relevant passages.
+
+    Attributes:
+        average_precision: mean over queries.
+        auc: mean over the queries with a candidate that is not relevant, or None without any.
+        precision_at_recall: mean over queries of the interpolated precision at recall 0, 0.1 … 1.
+        pooled: the curve of one threshold over the pairs of all queries; ``pooled_auc`` likewise.
+        per_query: "AP" and "AUC" → query id → value.
+    """
+
+    average_precision: Interval
+    auc: Interval | None
+    precision_at_recall: tuple[Interval, ...]
+    pooled: Curve
+    pooled_auc: float | None
+    per_query: Mapping[str, Mapping[str, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "average_precision": self.average_precision.as_dict(),
+            "auc": self.auc and self.auc.as_dict(),
+            "precision_at_recall": [
+                {"recall": level, **interval.as_dict()}
+                for level, interval in zip(RECALL_LEVELS, self.precision_at_recall, strict=True)
+            ],
+            "pooled_average_precision": self.pooled.average_precision,
+            "pooled_auc": self.pooled_auc,
+            "pooled_curve": self.pooled.as_dict(),
+            "per_query": {name: dict(values) for name, values in self.per_query.items()},
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """Systems on the same candidates, with one grade from which passages count as relevant.
+
+    Attributes:
+        relevant_from: that grade.
+        queries: queries with a relevant passage among the scored candidates; the systems are measured on these.
+        left_out: queries whose relevant passages are all beyond the scored candidates.
+        absent: queries with a relevant label of which there are no candidates at all.
+        relevant: relevant labels of ``queries`` and ``left_out``; ``found`` of them are candidates.
+        recall: mean over those queries of the share of their relevant labels that are candidates.
+        unscored: candidates that some system has no score for; no system is measured on them.
+        systems: name → how it does.
+        differences: name of every system but the first → "AP" and "AUC" → it against the first.
+    """
+
+    relevant_from: int
+    queries: int
+    left_out: int
+    absent: int
+    relevant: int
+    found: int
+    recall: Interval
+    unscored: int
+    systems: Mapping[str, ScoreQuality]
+    differences: Mapping[str, Mapping[str, PairedTest]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        counts = ("relevant_from", "queries", "left_out", "absent", "relevant", "found", "unscored")
+        return {
+            **{name: getattr(self, name) for name in counts},
+            "recall": self.recall.as_dict(),
+            "systems": {name: system.as_dict() for name, system in self.systems.items()},
+            "differences": {
+                name: {measure: test.as_dict() for measure, test in tests.items()}
+                for name, tests in self.differences.items()
+            },
+        }
+
+
+def quality(lists: Sequence[CandidateList], relevant_from: int, *, absent: int = 0, seed: int = 0) -> Quality | None:
+    """Measure the systems of candidate lists; None where no query has a relevant passage among its candidates."""
+    labelled = [one for one in lists if (one.labelled >= relevant_from).any()]
+    scored = {one.query_id: scored_candidates(one) for one in labelled}
+    measured = [one for one in scored.values() if (one.grades >= relevant_from).any()]
+    if not measured:
+        return None
+    names = list(measured[0].scores)
+    systems = {name: _score_quality(measured, name, relevant_from, seed) for name in names}
+    first = systems[names[0]].per_query
+    differences = {
+        name: {
+            measure: paired_test(values, first[measure], seed=seed)
+            for measure, values in systems[name].per_query.items()
+            if values
+        }
+        for name in names[1:]
+    }
+    wanted = np.array([(one.labelled >= relevant_from).sum() for one in labelled])
+    found = np.array([(one.grades >= relevant_from).sum() for one in labelled])
+    return Quality(
+        relevant_from=relevant_from,
+        queries=len(measured),
+        left_out=len(labelled) - len(measured),
+        absent=absent,
+        relevant=int(wanted.sum()),
+        found=int(found.sum()),
+        recall=bootstrap_mean(found / wanted, seed=seed),
+        unscored=sum(len(one.grades) - len(scored[one.query_id].grades) for one in labelled),
+        systems=systems,
+        differences=differences,
+    )
+
+
+def scored_candidates(candidates: CandidateList) -> CandidateList:
+    """The candidates for which every system has a score."""
+    kept = ~np.any([np.isnan(scores) for scores in candidates.scores.values()], axis=0)
+    return dataclasses.replace(
+        candidates,
+        grades=candidates.grades[kept],
+        scores={name: scores[kept] for name, scores in candidates.scores.items()},
+    )
+
+
+def _score_quality(lists: Sequence[CandidateList], name: str, relevant_from: int, seed: int) -> ScoreQuality:
+    relevant = [one.grades >= relevant_from for one in lists]
+    curves = [list_curve(one.scores[name], positive) for one, positive in zip(lists, relevant, strict=True)]
+    aucs = {one.query_id: roc_auc(one.scores[name], positive) for one, positive in zip(lists, relevant, strict=True)}
+    precisions = {one.query_id: curve.average_precision for one, curve in zip(lists, curves, strict=True)}
+    defined = {query_id: value for query_id, value in aucs.items() if value is not None}
+    columns = np.column_stack([list(precisions.values()), np.stack([curve.at_recall() for curve in curves])])
+    average, *levels = bootstrap_means(columns, seed=seed)
+    together, all_relevant = np.concatenate([one.scores[name] for one in lists]), np.concatenate(relevant)
+    return ScoreQuality(
+        average_precision=average,
+        auc=bootstrap_mean(list(defined.values()), seed=seed) if defined else None,
+        precision_at_recall=tuple(levels),
+        pooled=pooled_curve(together, all_relevant),
+        pooled_auc=roc_auc(together, all_relevant),
+        per_query={"AP": precisions, "AUC": defined},
+    )
+
+
+def precision_recall(
+    runs: Mapping[str, Run],
+    labels: Qrels,
+    *,
+    relevant_from: Iterable[int] | None = None,
+    judged_only: bool = False,
+    seed: int = 0,
+) -> dict[int, Quality]:
+    """Precision–recall of any scores against any labels, for each grade from which passages count as relevant.
+
+    The passages that the runs hold for a query are its candidates, and must be the same in all runs. Recall is that
+    of the relevant candidates, so every curve ends at 1.
+
+    Args:
+        runs: system → query id → passage id → score.
+        relevant_from: grades; default: all grades above 0 that occur in the labels. Grades at which no query has a
+            relevant candidate are left out of the result.
+        judged_only: leave out candidates without a judgement instead of counting them as not relevant.
+    """
+    if not runs:
+        raise UsageError("precision–recall needs the scores of at least one system")
+    lists = list(_run_lists(runs, labels, judged_only))
+    answered = {one.query_id for one in lists}
+    if not lists:
+        raise DataError("none of the queries of the runs has labels; are they of another split or collection?")
+    found = {}
+    for grade in grades_of(labels) if relevant_from is None else relevant_from:
+        wanting = (query_id for query_id, judged in labels.items() if any(held >= grade for held in judged.values()))
+        measured = quality(lists, grade, absent=len(set(wanting) - answered), seed=seed)
+        if measured is not None:
+            found[grade] = measured
+    return found
+
+
+def grades_of(labels: Qrels, lowest: int = 1) -> list[int]:
+    """All grades from ``lowest`` up that occur in labels, rising."""
+    return sorted({grade for judged in labels.values() for grade in judged.values() if grade >= lowest})
+
+
+def _run_lists(runs: Mapping[str, Run], labels: Qrels, judged_only: bool) -> Iterator[CandidateList]:
+    first, *others = runs
+    for query_id, answers in runs[first].items():
+        judged = labels.get(query_id)
+        if judged is None:
+            continue
+        for other in others:
+            odd = sorted(answers.keys() ^ runs[other].get(query_id, {}).keys())
+            if odd:
+                raise UsageError(
+                    f"'{first}' and '{other}' have different candidates for query '{query_id}' (passage '{odd[0]}' is "
+                    "in one of them only); score the same candidates or measure them one by one"
+                )
+        passages = ranked({passage: 0.0 for passage in answers if passage in judged or not judged_only})
+        grades = np.array([judged.get(passage, 0) for passage in passages], dtype=np.int64)
+        scores = {name: np.array([run[query_id][passage] for passage in passages]) for name, run in runs.items()}
+        yield CandidateList(query_id, grades, scores, np.array(list(judged.values()), dtype=np.int64))

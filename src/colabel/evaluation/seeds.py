@@ -1,0 +1,79 @@
+"""A system trained with several seeds: mean and spread, and one value a query for paired tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from colabel.errors import UsageError
+from colabel.evaluation.runs import Evaluation
+from colabel.measures import PerQuery, mean_values
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Values of several seeds: their mean and sample standard deviation (n − 1), which one seed does not have."""
+
+    mean: float
+    std: float | None
+    values: tuple[float, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"mean": self.mean, "std": self.std, "values": list(self.values)}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation over seeds.
+
+    >>> spread([0.25, 0.5, 0.75])
+    Spread(mean=0.5, std=0.25, values=(0.25, 0.5, 0.75))
+    """
+    if not values:
+        raise UsageError("there is no seed to take a mean over")
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
+
+
+def seed_spread(seeds: Sequence[PerQuery]) -> dict[str, Spread]:
+    """Measure → mean and spread over seeds of the mean over queries."""
+    means = [mean_values(values) for values in seeds]
+    return {measure: spread([mean[measure] for mean in means]) for measure in means[0]} if means else {}
+
+
+def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
+    """Measure → query id → mean over seeds: the values with which a system of several seeds enters a paired test."""
+    if not seeds:
+        raise UsageError("there is no seed to take a mean over")
+    averaged: PerQuery = {}
+    for measure, first in seeds[0].items():
+        for values in seeds[1:]:
+            if values.get(measure, {}).keys() != first.keys():
+                raise UsageError(f"the seeds of a system were not measured by '{measure}' on the same queries")
+        averaged[measure] = {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
+    return averaged
+
+
+def merge_seeds(
+    evaluation: Evaluation, groups: Mapping[str, Sequence[str]]
+) -> tuple[Evaluation, dict[str, dict[str, Spread]]]:
+    """An evaluation with one system a group, and each group's spread: group → measure → spread.
+
+    Args:
+        evaluation: holds every seed as a system of its own.
+        groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
+    """
+    unknown = [seed for seeds in groups.values() for seed in seeds if seed not in evaluation.per_query]
+    if unknown:
+        raise UsageError(f"'{unknown[0]}' is none of the systems: {', '.join(evaluation.per_query)}")
+    values = {name: [evaluation.per_query[seed] for seed in seeds] for name, seeds in groups.items()}
+    merged = dataclasses.replace(
+        evaluation,
+        per_query={name: average_seeds(seeds) for name, seeds in values.items()},
+        unjudged={
+            name: average_seeds([{"unjudged": dict(evaluation.unjudged[seed])} for seed in seeds])["unjudged"]
+            for name, seeds in groups.items()
+        },
+    )
+    return merged, {name: seed_spread(seeds) for name, seeds in values.items()}

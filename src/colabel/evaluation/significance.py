@@ -1,0 +1,147 @@
+"""Paired tests between two systems on the same queries, and Holm's correction for a family of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.errors import UsageError
+from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, bootstrap_mean
+
+SAMPLES = 10_000
+_BLOCK = 2**22  # signs held at a time: 32 MB as float64
+_SAME = 1e-9  # differences that vary less than this, relative to their size, are equal but for rounding
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedTest:
+    """How a system does against another on the same queries.
+
+    Attributes:
+        difference: mean of first − second over the queries, with its bootstrap interval.
+        t_test: two-sided p-value of the paired t-test, or None where it is not defined.
+        randomisation: two-sided p-value of the randomisation test, or None for a single query.
+        better, equal, worse: queries on which the first has the higher, same, lower value.
+    """
+
+    difference: Interval
+    t_test: float | None
+    randomisation: float | None
+    better: int
+    equal: int
+    worse: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+def paired_test(
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    *,
+    confidence: float = CONFIDENCE,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> PairedTest:
+    """Compare two systems on their values query id → value, which must be of the same queries."""
+    differences = query_differences(first, second)
+    return PairedTest(
+        difference=bootstrap_mean(differences, confidence=confidence, seed=seed),
+        t_test=t_test(differences),
+        randomisation=randomisation_test(differences, samples=samples, seed=seed),
+        better=int((differences > 0).sum()),
+        equal=int((differences == 0).sum()),
+        worse=int((differences < 0).sum()),
+    )
+
+
+def query_differences(first: Mapping[str, float], second: Mapping[str, float]) -> FloatArray:
+    """first − second of every query, in the order of the first."""
+    odd = sorted(first.keys() ^ second.keys())
+    if odd:
+        raise UsageError(
+            f"a paired test needs two systems measured on the same queries; query '{odd[0]}' and {len(odd) - 1} more "
+            "have a value of one of them only"
+        )
+    if not first:
+        raise UsageError("a paired test needs values of at least one query")
+    return np.array([value - second[query] for query, value in first.items()], dtype=np.float64)
+
+
+def t_test(differences: npt.ArrayLike) -> float | None:
+    """Two-sided p-value of the paired t-test, from the differences [queries].
+
+    1 where all differences are 0. None where t is not defined: for a single query, and where all differ by the same
+    amount (the spread is 0; the randomisation test still answers).
+
+    >>> round(t_test([1.0, 2.0, 3.0]), 4)
+    0.0742
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        return None
+    if not values.any():
+        return 1.0
+    if np.ptp(values) <= _SAME * np.abs(values).max():
+        return None
+    from scipy import stats
+
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
+    """Two-sided p-value of Fisher's randomisation test, from the differences [queries].
+
+    If the two systems were the same, each difference could as well have the other sign. The p-value is the share of
+    sign assignments whose mean is at least as far from 0 as the one seen: of all of them where there are at most
+    ``samples``, otherwise of ``samples`` drawn ones, (1 + as far) / (1 + samples). None for a single query.
+
+    >>> randomisation_test([1.0, 2.0, 3.0])  # of 8 assignments +++ and ---
+    0.25
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        return None
+    values = values[values != 0]  # a sign of 0 changes nothing
+    if not len(values):
+        return 1.0
+    # The largest sum is Σ|d|; sums that differ by less than rounding are equal.
+    limit = abs(float(values.sum())) - _SAME * float(np.abs(values).sum())
+    if len(values) < 63 and 2 ** len(values) <= samples:
+        signs = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
+        return float(np.mean(_far(signs, values, limit)))
+    generator = np.random.default_rng(seed)
+    far, block = 0, max(1, _BLOCK // len(values))
+    for start in range(0, samples, block):
+        rows = min(block, samples - start)
+        packed = generator.integers(0, 256, size=(rows, -(-len(values) // 8)), dtype=np.uint8)
+        far += int(_far(np.unpackbits(packed, axis=1, count=len(values)), values, limit).sum())
+    return (1 + far) / (1 + samples)
+
+
+def _far(signs: npt.NDArray[Any], values: FloatArray, limit: float) -> npt.NDArray[np.bool_]:
+    """Whether the sum under each row of signs [rows, queries] (1 plus, 0 minus) is at least ``limit`` away from 0."""
+    sums: FloatArray = 2 * (signs @ values) - values.sum()
+    return np.abs(sums) >= limit
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction of a family of p-values, in their order; tests without a p-value do not count.
+
+    The i-th smallest of m is multiplied by m − i + 1, is at least the one before it and at most 1.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    before = 0.0
+    for rank, (p, place) in enumerate(known):
+        before = min(1.0, max(before, p * (len(known) - rank)))
+        corrected[place] = before
+    return corrected

@@ -1,0 +1,186 @@
+"""How good the teacher is for other values of (f_p, f_c, f_e, β): the paper's appendix table, on judged queries.
+
+The teacher's ranking of a query is ColBERT-PRF's: feedback from its own top f_p, never from labels. Queries are encoded
+and first ranked once, clusters are found once for each (f_p, f_c) and serve every f_e and β.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from colabel.artefacts import Plan, Workspace, build, fingerprint
+from colabel.collective import Centroids, choose_feedback, expand, extract
+from colabel.data import Dataset
+from colabel.data.splits import DEV
+from colabel.encode import encode_queries_checked
+from colabel.errors import DataError, SettingsError
+from colabel.index import Index
+from colabel.index.rescore import rescore
+from colabel.measures import mean_values, measure_run
+from colabel.progress import SILENT, Progress
+from colabel.settings import CollectiveSettings
+
+STAGE = "sweep"
+MEASURES = ("nDCG@10", "RR@10", "R@1000")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Values to try. The defaults are the paper's."""
+
+    feedback_passages: tuple[int, ...] = (1, 3, 5)
+    clusters: tuple[int, ...] = (12, 24)
+    centroids: tuple[int, ...] = (5, 10)
+    beta: tuple[float, ...] = (0.5, 1.0)
+
+    def __post_init__(self) -> None:
+        for name, values in dataclasses.asdict(self).items():
+            if not values:
+                raise SettingsError(f"the sweep has no value for {name}; give at least one")
+
+    def points(self, base: CollectiveSettings, *, full: bool) -> list[CollectiveSettings]:
+        """All combinations, or those that differ from ``base`` in one value at most; impossible ones left out."""
+        if full:
+            tables: Iterator[dict[str, Any]] = (
+                dict(zip(dataclasses.asdict(self), values, strict=True))
+                for values in itertools.product(*dataclasses.asdict(self).values())
+            )
+        else:
+            tables = ({name: value} for name, values in dataclasses.asdict(self).items() for value in values)
+        found = [base, *(_replaced(base, table) for table in tables)]
+        return sorted({point for point in found if point is not None}, key=_order)
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepPoint:
+    """One setting and its measures."""
+
+    feedback_passages: int
+    clusters: int
+    centroids: int
+    beta: float
+    measures: Mapping[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+def sweep(
+    dataset: Dataset,
+    index: Index,
+    out: Path,
+    *,
+    settings: CollectiveSettings | None = None,
+    grid: Grid | None = None,
+    full: bool = False,
+    rerank: bool = False,
+    split: str = DEV,
+    measures: Sequence[str] = MEASURES,
+    depth: int = 1000,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[SweepPoint]:
+    """Measure the teacher at every point of a grid; an interrupted sweep continues.
+
+    Args:
+        settings: the point from which one value at a time differs.
+        full: every combination instead.
+        rerank: score the first ranking's candidates anew instead of searching again.
+    """
+    base = (settings or CollectiveSettings()).with_feedback("top")
+    index.check_collection(dataset.passages)
+    if not dataset.labels(split):
+        raise DataError(f"the split '{split}' of {dataset.name} has no labels to measure with")
+    points = (grid or Grid()).points(base, full=full)
+    kept = {
+        "points": [point.as_dict() for point in points],
+        "rerank": rerank,
+        "split": split,
+        "depth": depth,
+        "measures": list(measures),
+    }
+    inputs = {"index": index.fingerprint, "labels": dataset.labels_fingerprint(split)}
+    work = _Sweep(dataset, index, split, tuple(measures), min(depth, len(index.store)), rerank, seed)
+    build(out, Plan(STAGE, kept, inputs, seed=seed), lambda space: work.write(space, points, progress))
+    return [SweepPoint(**row) for row in json.loads((out / "sweep.json").read_text(encoding="utf-8"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sweep:
+    dataset: Dataset
+    index: Index
+    split: str
+    measures: tuple[str, ...]
+    depth: int
+    rerank: bool
+    seed: int
+
+    def write(self, space: Workspace, points: Sequence[CollectiveSettings], progress: Progress) -> Mapping[str, Any]:
+        names = {point: f"point-{fingerprint(point.as_dict())[:16]}.json" for point in points}
+        missing = [point for point in points if not space.done(names[point])]
+        task = progress.start("sweeping", len(points), "settings")
+        task.advance(len(points) - len(missing))
+        queries = self.dataset.split_queries(self.split)
+        if missing:
+            encoded = encode_queries_checked(self.index.encoder, list(queries.values()), strict=False).vectors
+            wanted = max(point.feedback_passages for point in missing)
+            first, _ = self.index.search(encoded, max(self.depth, wanted) if self.rerank else wanted)
+        for _, group in itertools.groupby(missing, key=lambda point: (point.feedback_passages, point.clusters)):
+            members = list(group)
+            centroids = extract(self.index, choose_feedback(first, members[0]), members[0], seed=self.seed)
+            for point in members:
+                values = self._measure(list(queries), encoded, first, centroids, point)
+                with space.file(names[point]) as path:
+                    path.write_text(json.dumps(values), encoding="utf-8")
+                task.advance()
+        task.close()
+        rows = [_row(point, json.loads((space.folder / names[point]).read_text())) for point in points]
+        with space.file("sweep.json") as path:
+            path.write_text(json.dumps([row.as_dict() for row in rows], indent=2), encoding="utf-8")
+        return {"points": len(points), "queries": len(queries)}
+
+    def _measure(
+        self,
+        query_ids: Sequence[str],
+        queries: torch.Tensor,
+        first: npt.NDArray[np.int64],
+        centroids: Centroids,
+        point: CollectiveSettings,
+    ) -> dict[str, float]:
+        expanded = expand(queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
+        if self.rerank:
+            rows, scores = rescore(expanded, first[:, : self.depth], self.index.store, self.depth)
+        else:
+            rows, scores = self.index.search(expanded, self.depth)
+        ids = self.index.store.ids
+        run = {
+            query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
+            for query_id, line, values in zip(query_ids, rows, scores, strict=True)
+        }
+        labels = self.dataset.labels(self.split)
+        return mean_values(measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from))
+
+
+def _row(point: CollectiveSettings, values: Mapping[str, float]) -> SweepPoint:
+    return SweepPoint(point.feedback_passages, point.clusters, point.centroids, point.beta, values)
+
+
+def _order(point: CollectiveSettings) -> tuple[float, ...]:
+    return (point.feedback_passages, point.clusters, point.centroids, point.beta)
+
+
+def _replaced(base: CollectiveSettings, table: Mapping[str, Any]) -> CollectiveSettings | None:
+    try:
+        return dataclasses.replace(base, **table)
+    except SettingsError:  # more centroids than clusters
+        return None

@@ -1,0 +1,78 @@
+"""Response time per query (the paper's MRT): from the text to the ranked passages, one query at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from colabel.errors import UsageError
+
+if TYPE_CHECKING:
+    from colabel.ranking import Ranker
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseTimes:
+    """Milliseconds of every query, in the order asked, and what they were measured with."""
+
+    system: str
+    depth: int
+    threads: int
+    warmup: int
+    milliseconds: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean, in milliseconds: what the paper calls MRT."""
+        return float(np.mean(self.milliseconds))
+
+    @property
+    def median(self) -> float:
+        """Median, in milliseconds; a pause of the machine does not move it."""
+        return float(np.median(self.milliseconds))
+
+    @property
+    def p95(self) -> float:
+        """Milliseconds within which 95 % of the queries are answered."""
+        return float(np.percentile(self.milliseconds, 95))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "system": self.system,
+            "queries": len(self.milliseconds),
+            "depth": self.depth,
+            "threads": self.threads,
+            "warmup": self.warmup,
+            "milliseconds": {"mean": self.mean, "median": self.median, "p95": self.p95},
+        }
+
+
+def response_times(
+    ranker: Ranker, texts: Sequence[str], k: int = 1000, *, threads: int = 1, warmup: int = 10
+) -> ResponseTimes:
+    """Ask a ranker every text by itself and take the time from text to ranked passages.
+
+    The first ``warmup`` questions (the texts from the beginning, over again if they are fewer) are asked before the
+    clock starts: they load the model and map the index. ``threads`` holds for torch, faiss, BLAS and our workers.
+    """
+    from colabel.index.threads import limited_threads
+
+    if not texts:
+        raise UsageError("response times need at least one query text")
+    if k < 1 or warmup < 0:
+        raise UsageError(f"expected k >= 1 and warmup >= 0, not {k} and {warmup}")
+    taken = []
+    with limited_threads(threads):
+        for text in itertools.islice(itertools.cycle(texts), warmup):
+            ranker.rank([text], k)
+        for text in texts:
+            start = time.perf_counter()
+            ranker.rank([text], k)
+            taken.append(1000 * (time.perf_counter() - start))
+    return ResponseTimes(ranker.name, k, threads, warmup, tuple(taken))

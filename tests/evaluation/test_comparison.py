@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from colabel.errors import UsageError
+from colabel.evaluation import Evaluation, compare, holm, merge_seeds, paired_test, spread
+from colabel.evaluation.seeds import average_seeds, seed_spread
+
+
+def evaluation(**systems: list[float]) -> Evaluation:
+    per_query = {
+        name: {"AP": {f"q{number}": value for number, value in enumerate(values)}} for name, values in systems.items()
+    }
+    unjudged = {name: {f"q{number}": float(len(name)) for number in range(len(v))} for name, v in systems.items()}
+    return Evaluation("caves", "test", 1, per_query, unjudged)
+
+
+def noisy(mean: float, seed: int) -> list[float]:
+    generator = np.random.default_rng(99)
+    shared = generator.normal(0.0, 0.2, 60)  # queries are easy or hard for all systems
+    return (mean + shared + np.random.default_rng(seed).normal(0.0, 0.1, 60)).tolist()
+
+
+SYSTEMS = {"bm25": noisy(0.3, 1), "colbert": noisy(0.5, 2), "student": noisy(0.57, 3), "self": noisy(0.5, 4)}
+
+
+def test_letters_of_the_systems_that_each_beats() -> None:
+    found = compare(evaluation(**SYSTEMS), "AP")
+    assert [(line.letter, line.system) for line in found.lines] == list(zip("abcd", SYSTEMS, strict=True))
+    beats = {line.system: line.beats for line in found.lines}
+    assert beats["bm25"] == ()
+    assert beats["colbert"] == ("a",)
+    assert beats["self"] == ("a",), "the earlier system does not beat the later one either"
+    raw = paired_test(*({f"q{n}": v for n, v in enumerate(SYSTEMS[name])} for name in ("student", "colbert")))
+    assert raw.t_test is not None
+    assert raw.t_test < 0.05
+    assert beats["student"][:2] == ("a", "b")
+
+
+def test_the_family_is_all_pairs_of_the_table() -> None:
+    values = evaluation(**SYSTEMS)
+    found = compare(values, "AP", seed=5)
+    assert [(pair.system, pair.against) for pair in found.pairs] == [
+        ("colbert", "bm25"),
+        ("student", "bm25"),
+        ("student", "colbert"),
+        ("self", "bm25"),
+        ("self", "colbert"),
+        ("self", "student"),
+    ]
+    single = paired_test(values.per_query["student"]["AP"], values.per_query["colbert"]["AP"], seed=5)
+    assert found.pairs[2].test == single
+    assert [pair.t_test_holm for pair in found.pairs] == holm([pair.test.t_test for pair in found.pairs])
+    assert [pair.randomisation_holm for pair in found.pairs] == holm([p.test.randomisation for p in found.pairs])
+    against_one = compare(values, "AP", baseline="colbert")
+    assert [pair.system for pair in against_one.pairs] == ["bm25", "student", "self"]
+    assert against_one.pairs[1].t_test_holm == holm([pair.test.t_test for pair in against_one.pairs])[1]
+    assert against_one.lines[1].beats == ("a",), "the baseline may beat a system"
+    assert against_one.lines[2].beats == ("b",)
+    assert json.loads(json.dumps(found.as_dict()))["pairs"][0]["test"]["difference"]["queries"] == 60
+
+
+def test_correction_takes_letters_away() -> None:
+    """b − a has a p-value just below .05; with three pairs Holm asks for less than .05 / 3 of the smallest."""
+    ups = [0.1] * 20 + [-0.1] * 9
+    values = evaluation(a=[0.0] * 29, b=ups, c=[0.0] * 29)
+    found = compare(values, "AP")
+    assert found.lines[1].beats == ("a", "c")
+    assert found.lines[1].beats_holm == ()
+    p = found.pairs[0].test.t_test
+    assert p is not None
+    assert 0.05 / 3 < p < 0.05
+    assert found.pairs[1].test.t_test == 1.0, "a and c are the same"
+    loose = compare(values, "AP", alpha=0.2)
+    assert loose.lines[1].beats_holm == ("a", "c")
+
+
+def test_the_test_behind_the_letters_can_be_chosen() -> None:
+    """The same gain on every query: t is not defined, the randomisation test is sure."""
+    values = evaluation(a=[0.25] * 12, b=[0.5] * 12)
+    assert compare(values, "AP").lines[1].beats == ()
+    found = compare(values, "AP", test="randomisation")
+    assert found.lines[1].beats == found.lines[1].beats_holm == ("a",)
+    assert found.pairs[0].test.randomisation == 2 / 2**12
+
+
+def test_misuse() -> None:
+    values = evaluation(a=[0.1, 0.2], b=[0.3, 0.4])
+    with pytest.raises(UsageError, match="baseline 'c' is none of the runs: a, b"):
+        compare(values, "AP", baseline="c")
+    with pytest.raises(UsageError, match="'a' was not measured by 'RR@10'; it was by AP"):
+        compare(values, "RR@10")
+    with pytest.raises(UsageError, match="unknown test 'wilcoxon'"):
+        compare(values, "AP", test="wilcoxon")
+    with pytest.raises(UsageError, match="at least two systems"):
+        compare(evaluation(a=[0.1, 0.2]), "AP")
+
+
+def test_seeds() -> None:
+    values = evaluation(**{"x-0": [0.2, 0.4], "x-1": [0.4, 0.8], "y-0": [0.5, 0.5], "longer": [1.0, 1.0]})
+    merged, spreads = merge_seeds(values, {"x": ["x-0", "x-1"], "y": ["y-0"]})
+    assert merged.per_query["x"]["AP"] == pytest.approx({"q0": 0.3, "q1": 0.6})
+    assert merged.means["x"]["AP"] == pytest.approx(0.45)
+    assert merged.unjudged["x"] == {"q0": 3.0, "q1": 3.0}
+    assert spreads["x"]["AP"].values == pytest.approx((0.3, 0.6))
+    assert spreads["x"]["AP"].std == pytest.approx(0.3 / np.sqrt(2))
+    assert spreads["y"]["AP"].std is None, "one seed has no spread"
+    assert compare(merged, "AP").lines[0].system == "x"
+    with pytest.raises(UsageError, match="'z' is none of the systems: x-0, x-1, y-0, longer"):
+        merge_seeds(values, {"x": ["z"]})
+
+
+def test_seeds_of_different_queries_are_refused() -> None:
+    with pytest.raises(UsageError, match="not measured by 'AP' on the same queries"):
+        average_seeds([{"AP": {"q": 1.0}}, {"AP": {"p": 1.0}}])
+    with pytest.raises(UsageError, match="no seed"):
+        average_seeds([])
+    with pytest.raises(UsageError, match="no seed"):
+        spread([])
+    assert seed_spread([]) == {}

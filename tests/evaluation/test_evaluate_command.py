@@ -1,0 +1,127 @@
+"""``colabel evaluate`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from colabel import compare, evaluate, load_dataset
+from colabel.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+QUERIES = 30
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["evaluate", *(str(argument) for argument in arguments)])
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def folder(write_beir: Callable[..., Path], tmp_path: Path) -> Path:
+    """Thirty queries with one judged-relevant and one judged-irrelevant passage, and three runs of rising quality."""
+    corpus = "".join(json.dumps({"_id": f"d{row}", "text": f"text {row}"}) + "\n" for row in range(40))
+    queries = "".join(json.dumps({"_id": f"q{number}", "text": f"query {number}"}) + "\n" for number in range(QUERIES))
+    labels = "".join(f"q{number}\td{number}\t1\nq{number}\td39\t0\n" for number in range(QUERIES))
+    made = write_beir(corpus=corpus, queries=queries, qrels__train=None, qrels__dev=None, qrels__test=labels)
+    for name, quality, seed in (("weak", 0.0, 0), ("good", 3.0, 1), ("best", 3.5, 2)):
+        generator = np.random.default_rng(seed)
+        lines = []
+        for number in range(QUERIES):
+            scores = generator.normal(size=40)
+            scores[number] += quality
+            order = np.argsort(-scores)
+            lines += [f"q{number} Q0 d{row} {rank} {scores[row]} {name}\n" for rank, row in enumerate(order, start=1)]
+        (tmp_path / f"{name}.trec").write_text("".join(lines))
+    return made
+
+
+def test_every_run_against_the_first(folder: Path, tmp_path: Path, call: Call) -> None:
+    names = [tmp_path / f"{name}.trec" for name in ("weak", "good", "best")]
+    code, out, err = call(folder, *names, "-m", "RR@10", "--compare")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["caves", "test", "RR@10"]
+    values = evaluate(load_dataset(str(folder)), {str(name): name for name in names}, measures=["RR@10"])
+    lists = [list(values.per_query[str(name)]["RR@10"].values()) for name in names]
+    by_letters = {line.split("  ")[0]: line for line in lines if line[1:4] == " - "}
+    assert list(by_letters) == ["b - a", "c - a"]
+    assert f"{np.mean(lists[1]) - np.mean(lists[0]):+.4f}" in by_letters["b - a"]
+    raw = stats.ttest_rel(lists[1], lists[0]).pvalue
+    assert (f"{raw:.4f}" if raw >= 0.0001 else "<0.0001") in by_letters["b - a"]
+    lettered = [line.split() for line in lines if line[:3] in ("a  ", "b  ", "c  ")]
+    assert [cells[-2:] for cells in lettered] == [["-", "-"], ["a", "a"], ["a", "a"]]
+    assert lines[-1] == "beats: t-test, p < 0.05, two-sided, 30 queries"
+
+
+def test_a_named_baseline_and_all_pairs(folder: Path, tmp_path: Path, call: Call) -> None:
+    names = [tmp_path / f"{name}.trec" for name in ("weak", "good", "best")]
+    _, out, _ = call(folder, *names, "-m", "RR@10", "--baseline", names[1])
+    assert [line[:5] for line in out.splitlines() if line[1:4] == " - "] == ["a - b", "c - b"]
+    _, out, _ = call(folder, *names, "-m", "RR@10", "-m", "AP", "--all-pairs")
+    assert [line[:5] for line in out.splitlines() if line[1:4] == " - "] == ["b - a", "c - a", "c - b"] * 2
+
+
+def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None:
+    names = [tmp_path / "weak.trec", tmp_path / "good.trec"]
+    _, out, _ = call(folder, *names, "-m", "RR@10", "--compare", "--json", "--set", "seed=7")
+    found = json.loads(out)
+    values = evaluate(load_dataset(str(folder)), {str(name): name for name in names}, measures=["RR@10"])
+    expected = compare(values, "RR@10", baseline=str(names[0]), seed=7)
+    assert found["comparisons"] == json.loads(json.dumps([expected.as_dict()]))
+    assert found["means"] == values.means
+    assert found["unjudged_at_10"] == values.mean_unjudged
+    assert "comparisons" not in json.loads(call(folder, *names, "--json")[1])
+
+
+def test_judged_only_and_values_of_every_query(folder: Path, tmp_path: Path, call: Call) -> None:
+    weak = tmp_path / "weak.trec"
+    code, out, _ = call(folder, weak, "-m", "RR@10", "--judged-only", "--per-query", tmp_path / "values.tsv")
+    assert code == 0
+    assert out.splitlines()[-1] == "measured on judged passages only"
+    rows = [line.split("\t") for line in (tmp_path / "values.tsv").read_text().splitlines()]
+    assert rows[0] == ["query_id", "system", "RR@10", "unjudged@10"]
+    assert len(rows) == QUERIES + 1
+    assert {float(row[2]) for row in rows[1:]} == {0.5, 1.0}, "of two judged passages one is relevant"
+    assert np.mean([float(row[3]) for row in rows[1:]]) > 8
+    mean = np.mean([float(row[2]) for row in rows[1:]])
+    assert float(out.splitlines()[1].split()[-1]) == pytest.approx(mean, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("TMP/weak.trec", "--compare"), "at least two different runs"),
+        (("TMP/weak.trec", "TMP/weak.trec", "--compare"), "at least two different runs"),
+        (("TMP/weak.trec", "TMP/good.trec", "--baseline", "bm25"), "--baseline bm25 is none of the runs"),
+        (("TMP/weak.trec", "TMP/good.trec", "--baseline", "TMP/weak.trec", "--all-pairs"), "choose one"),
+        (("TMP/weak.trec", "--per-query", "TMP/none/x.tsv"), "none does not exist"),
+    ],
+)
+def test_misuse(folder: Path, tmp_path: Path, call: Call, options: tuple[str, ...], words: str) -> None:
+    code, out, err = call(folder, *(part.replace("TMP", str(tmp_path)) for part in options))
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_one_query_is_said_not_computed(write_beir: Callable[..., Path], tmp_path: Path, call: Call) -> None:
+    data = write_beir(qrels__test="q2\td4\t1\n")
+    (tmp_path / "a.trec").write_text("q2 Q0 d4 1 9 a\n")
+    (tmp_path / "b.trec").write_text("q2 Q0 d1 1 9 b\nq2 Q0 d4 2 8 b\n")
+    code, out, err = call(data, tmp_path / "a.trec", tmp_path / "b.trec", "-m", "RR@10", "--compare")
+    assert (code, err) == (0, "")
+    assert next(line for line in out.splitlines() if line.startswith("b - a")).split()[3:] == [
+        "-0.5000", "one", "query", "none", "none", "none", "none", "0/0/1",
+    ]  # fmt: skip

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from colabel.errors import UsageError
+from colabel.evaluation import holm, paired_test, randomisation_test, t_test
+from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means
+
+
+def enumerated(differences: list[float]) -> float:
+    """The randomisation test by writing out every assignment of signs."""
+    seen = abs(sum(differences))
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(differences))
+    ]
+    return sum(value >= seen - 1e-12 for value in sums) / len(sums)
+
+
+def normal(mean: float, queries: int, seed: int = 0) -> npt.NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(mean, 0.3, queries)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.02, 0.1, -0.3])
+@pytest.mark.parametrize("queries", [2, 7, 300])
+def test_t_test_is_scipys_paired_test(mean: float, queries: int) -> None:
+    first, second = normal(0.5 + mean, queries, 1), normal(0.5, queries, 2)
+    expected = stats.ttest_rel(first, second).pvalue
+    assert t_test(first - second) == pytest.approx(expected, rel=1e-12)
+    assert t_test(second - first) == pytest.approx(expected, rel=1e-12), "two-sided"
+
+
+def test_where_the_t_test_has_no_answer() -> None:
+    assert t_test([0.0, 0.0, 0.0]) == 1.0
+    assert t_test([0.5]) is None, "one query"
+    assert t_test([0.5 - 0.4, 0.3 - 0.2, 0.1]) is None, "the same difference everywhere, but for rounding"
+    assert t_test([1e-4, 1e-4 + 1e-9, 1e-4]) is not None
+    with np.errstate(all="raise"):
+        assert t_test([0.1] * 20) is None
+
+
+@given(st.lists(st.integers(-4, 4), min_size=2, max_size=7))
+@settings(deadline=None)
+def test_randomisation_test_is_the_full_enumeration_on_few_queries(tenths: list[int]) -> None:
+    differences = [value / 10 for value in tenths]  # many equal sums, which must count as equal despite rounding
+    assert randomisation_test(differences) == pytest.approx(enumerated(differences), abs=1e-12)
+
+
+def test_drawn_signs_come_near_the_enumeration() -> None:
+    differences = normal(0.15, 12, 6).tolist()
+    exact = enumerated(differences)
+    drawn = randomisation_test(differences, samples=4000)
+    assert randomisation_test(differences) == pytest.approx(exact, abs=1e-12), "4,096 assignments are enumerated"
+    assert 0.02 < exact < 0.4
+    assert drawn is not None
+    assert drawn != exact
+    assert abs(drawn - exact) < 4 * np.sqrt(exact * (1 - exact) / 4000)
+
+
+def test_drawn_signs_are_seeded_and_never_give_zero() -> None:
+    differences = normal(0.05, 200, 4)
+    first = randomisation_test(differences, seed=1)
+    assert first == randomisation_test(differences, seed=1)
+    assert first != randomisation_test(differences, seed=2)
+    assert first == pytest.approx(t_test(differences), abs=0.02), "the two tests agree on well-behaved values"
+    assert randomisation_test(np.full(200, 0.3), samples=999) == 1 / 1000
+    assert randomisation_test([0.0] * 50) == 1.0
+    assert randomisation_test([0.4]) is None
+
+
+def test_many_queries_in_blocks_of_signs() -> None:
+    differences = normal(0.0, 3000, 5) + 0.006
+    assert randomisation_test(differences, samples=3000) == pytest.approx(t_test(differences), abs=0.05)
+
+
+def test_holm_by_hand() -> None:
+    """Four p-values: .005·4 = .02; .01·3 = .03; .03·2 = .06; .04·1 = .04, raised to the .06 before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+    assert holm([None, 0.02, None, 0.5]) == [None, 0.04, None, 0.5], "what was not tested is not in the family"
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]) -> None:
+    rejected = set()
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: (p_values[place], place))):
+        if p_values[place] * (len(p_values) - rank) >= 0.05:
+            break
+        rejected.add(place)
+    corrected = holm(p_values)
+    assert {place for place, p in enumerate(corrected) if p is not None and p < 0.05} == rejected
+    assert all(p is not None and raw <= p <= 1 for raw, p in zip(p_values, corrected, strict=True))
+
+
+def test_paired_test_aligns_queries_by_id() -> None:
+    first = {"q1": 1.0, "q2": 0.5, "q3": 0.2}
+    second = {"q3": 0.2, "q1": 0.4, "q2": 0.6}
+    found = paired_test(first, second)
+    assert (found.better, found.equal, found.worse) == (1, 1, 1)
+    assert found.difference.mean == pytest.approx(0.5 / 3)
+    assert found.t_test == pytest.approx(stats.ttest_rel([1.0, 0.5, 0.2], [0.4, 0.6, 0.2]).pvalue)
+    one = paired_test({"q": 1.0}, {"q": 0.0})
+    assert (one.t_test, one.randomisation, one.difference.low, one.difference.mean) == (None, None, None, 1.0)
+    with pytest.raises(UsageError, match="query 'q3' and 0 more have a value of one of them only"):
+        paired_test({"q1": 1.0, "q3": 1.0}, {"q1": 1.0})
+    with pytest.raises(UsageError, match="at least one query"):
+        paired_test({}, {})
+
+
+def test_bootstrap_is_seeded_and_does_as_a_loop_does() -> None:
+    values = normal(0.4, 40)
+    found = bootstrap_mean(values, seed=3)
+    assert found == bootstrap_mean(values, seed=3)
+    assert found != bootstrap_mean(values, seed=4)
+    assert found.mean == pytest.approx(values.mean())
+    generator = np.random.default_rng(3)
+    means = [np.mean([values[place] for place in draw]) for draw in generator.integers(0, 40, size=(500, 40))]
+    few = bootstrap_mean(values, seed=3, resamples=500, confidence=0.8)
+    assert [few.low, few.high] == pytest.approx(np.percentile(means, [10, 90]))
+
+
+def test_bootstrap_agrees_with_scipy() -> None:
+    values = np.random.default_rng(0).beta(0.6, 0.4, 150)
+    expected = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, rng=1).confidence_interval
+    found = bootstrap_mean(values)
+    assert [found.low, found.high] == pytest.approx([expected.low, expected.high], abs=0.004)
+
+
+def test_a_paired_difference_is_narrower_than_two_intervals() -> None:
+    easy = normal(0.5, 100)
+    first, second = easy + 0.05 + normal(0, 100, 1) / 30, easy
+    found = bootstrap_difference(first, second)
+    assert found.low is not None
+    assert found.low > 0
+    assert (bootstrap_mean(first).low or 0) < (bootstrap_mean(second).high or 0), "alone they overlap"
+    with pytest.raises(UsageError, match="not 3 and 2"):
+        bootstrap_difference([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_columns_are_resampled_alike_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.stack([normal(0.1, 30), normal(0.7, 30, 1)], axis=1)
+    both = bootstrap_means(values, resamples=200)
+    assert [interval.low for interval in both] == pytest.approx(
+        [bootstrap_mean(column, resamples=200).low for column in values.T]
+    )
+    monkeypatch.setattr("colabel.evaluation.intervals._BLOCK", 100)
+    assert [interval.high for interval in bootstrap_means(values, resamples=200)] == pytest.approx(
+        [interval.high for interval in both]
+    )
+
+
+def test_bootstrap_of_hardly_anything() -> None:
+    one = bootstrap_mean([0.7])
+    assert (one.mean, one.low, one.high, one.queries) == (0.7, None, None, 1)
+    same = bootstrap_mean([0.1] * 7)
+    assert (same.low, same.high) == pytest.approx((0.1, 0.1), abs=1e-15)
+    with pytest.raises(UsageError, match="no query"):
+        bootstrap_mean([])
+    with pytest.raises(UsageError, match="0 < confidence < 1"):
+        bootstrap_mean([1.0, 2.0], confidence=95)
