@@ -6,6 +6,7 @@
     ├── DataError             a collection, query, label or run file is wrong                exit 1
     ├── ArtefactError         an output folder is foreign, damaged or of another version     exit 1
     │   └── LockedError       another process is writing to the output folder                exit 1
+    ├── TrainingError         training cannot go on: not a number, out of memory             exit 1
     └── MissingExtraError     an optional library is not installed                           exit 1
 
 Each carries one sentence (or a few) that says what was found, where, what was expected and what to do.
@@ -48,6 +49,10 @@ class ArtefactError(ColabelError):
 
 class LockedError(ArtefactError):
     """Another process holds the output folder."""
+
+
+class TrainingError(ColabelError):
+    """Training cannot go on."""
 
 
 class MissingExtraError(ColabelError):

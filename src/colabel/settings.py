@@ -303,10 +303,39 @@ class CollectiveSettings(Settings):
 
     section: ClassVar[str] = "collective"
 
-    feedback_passages: int = setting(3, low=1, high=1000, help="f_p, top-ranked passages taken as feedback")
+    feedback: str = setting(
+        "labelled",
+        choices=("top", "labelled-first", "labelled", "weighted"),
+        help="feedback of a training query: the top f_p (the paper), labelled positives first and filled up, labelled "
+        "positives alone, or the top f_p with labelled ones weighted up; dev and test queries always use the top f_p",
+    )
+    feedback_passages: int = setting(3, low=1, high=1000, help="f_p, passages taken as feedback, at most")
+    labelled_weight: float = setting(
+        3.0, low=0.01, high=1000.0, help="how much a token of a labelled passage counts, with feedback 'weighted'"
+    )
     clusters: int = setting(24, low=1, high=4096, help="f_c, k-means clusters over the feedback token vectors")
     centroids: int = setting(10, low=1, high=4096, help="f_e, clusters kept, those of highest IDF")
-    beta: float = setting(1.0, low=0.0, high=1000.0, help="β, weight of the centroids against the query")
+    start: str = setting(
+        "spread",
+        choices=("spread", "top-passage", "k-means++"),
+        help="where k-means starts: tokens spread over the feedback passages (the authors), over the first of them, or "
+        "drawn by k-means++",
+    )
+    token: str = setting(
+        "most-frequent",
+        choices=("most-frequent", "nearest"),
+        help="a centroid's token: the most frequent of its 10 nearest (the authors) or the nearest one (the paper)",
+    )
+    expansion_scale: str = setting(
+        "normalised",
+        choices=("normalised", "paper"),
+        help="what β multiplies: σ divided so that β is the centroids' share of the query's own tokens, or σ itself",
+    )
+    beta: float = setting(0.5, low=0.0, high=1000.0, help="β, weight of the centroids against the query")
+
+    def with_feedback(self, feedback: str) -> CollectiveSettings:
+        """The same settings with another choice of feedback passages."""
+        return dataclasses.replace(self, feedback=feedback)
 
     def check(self) -> None:
         """Refuse more centroids than there are clusters to choose from."""
@@ -318,6 +347,152 @@ class CollectiveSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
+class LabelSettings(Settings):
+    """``[labels]``: which pairs a teacher scores, and how sharp its targets are."""
+
+    section: ClassVar[str] = "labels"
+
+    candidates: int = setting(100, low=2, high=10_000, help="top-ranked passages labelled for each training query")
+    temperature: float = setting(
+        1.0, low=0.001, high=1000.0, help="what teacher scores are divided by before they become probabilities"
+    )
+    smoothing: float = setting(0.1, low=0.0, high=0.99, help="ε, the mass that uniform smoothing takes from the labels")
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEncoderSettings(Settings):
+    """``[cross_encoder]``: how cross-encoder teachers are trained and read pairs."""
+
+    section: ClassVar[str] = "cross_encoder"
+
+    models: tuple[str, ...] = setting(
+        ("minilm",), help="what each is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps three layers"
+    )
+    checkpoints: tuple[str, ...] = setting(
+        (), help="finished cross-encoders (folders or hub ids) to be used instead of training 'models'"
+    )
+    loss: str = setting(
+        "listwise",
+        choices=("listwise", "binary"),
+        help="cross-entropy of the positive against its negatives, or of each pair being relevant",
+    )
+    steps: int = setting(500, low=1, high=10_000_000, help="training steps")
+    batch_queries: int = setting(8, low=1, high=4096, help="queries in a step, each with one labelled passage")
+    negatives: int = setting(4, low=1, high=1000, help="hard negatives drawn for each labelled passage")
+    pool: int = setting(100, low=1, high=100_000, help="top-ranked passages from which hard negatives are drawn")
+    learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
+    warmup: float = setting(0.1, low=0.0, high=0.99, help="share of the steps in which the learning rate rises")
+    weight_decay: float = setting(0.01, low=0.0, high=1.0, help="weight decay of AdamW")
+    max_length: int = setting(256, low=16, high=32_768, help="tokens of a query and a passage together, at most")
+    batch_tokens: int = setting(8192, low=64, high=1_000_000, help="padded tokens that are scored at once")
+    save_seconds: float = setting(120.0, low=0.0, high=86_400.0, help="time between two save points")
+
+    def check(self) -> None:
+        """Refuse an empty list of models."""
+        if not self.models:
+            raise SettingsError("'cross_encoder.models' is empty; expected at least one, such as ['minilm']")
+
+
+@dataclasses.dataclass(frozen=True)
+class FitSettings(Settings):
+    """What training the teacher and training a student have in common."""
+
+    steps: int = setting(300, low=1, high=100_000_000, help="updates of the weights")
+    batch_queries: int = setting(16, low=1, high=100_000, help="queries of a step, over all processes")
+    passages: int = setting(
+        2, low=2, high=1024, help="passages of each query in a step, 1 + n: a positive, n negatives"
+    )
+    candidates: int = setting(
+        1000, low=1, high=100_000, help="top-ranked passages of a query from which negatives are drawn"
+    )
+    mining: str = setting(
+        "none",
+        choices=("none", "margin", "share"),
+        help="leave out negatives whose score is above the positive's minus mining_margin, or above mining_share of it",
+    )
+    mining_margin: float = setting(0.0, low=0.0, high=1000.0, help="see 'mining'")
+    mining_share: float = setting(0.95, low=0.01, high=1.0, help="see 'mining'")
+    scope: str = setting(
+        "batch", choices=("batch", "group"), help="compare a query with all passages of a step, or with its own"
+    )
+    learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate")
+    schedule: str = setting(
+        "linear", choices=("linear", "cosine", "constant"), help="how the learning rate falls after the warm-up"
+    )
+    warmup: float = setting(0.1, low=0.0, high=0.9, help="share of the steps in which the learning rate rises")
+    weight_decay: float = setting(0.0, low=0.0, high=1.0, help="AdamW's weight decay")
+    gradient_clip: float = setting(2.0, low=0.0, high=1000.0, help="longest gradient; 0: any")
+    temperature: float = setting(
+        0.5, low=0.001, high=1000.0, help="what the trained model's scores are divided by; the authors: 0.5"
+    )
+    precision: str = setting(
+        "auto", choices=("auto", "fp32", "bf16", "fp16"), help="arithmetic on a GPU; a CPU always computes in fp32"
+    )
+    measure: str = setting("nDCG@10", help="measure on dev by which the best weights are chosen")
+    evaluate_every: int = setting(50, low=0, high=10_000_000, help="steps between two evaluations on dev; 0: none")
+    evaluate_queries: int = setting(100, low=1, high=1_000_000, help="dev queries of an evaluation, at most")
+    evaluate_depth: int = setting(100, low=2, high=1000, help="passages of each dev query that are ranked again")
+    keep: str = setting("best", choices=("best", "last"), help="weights that are kept: the best on dev, or the last")
+    keep_start: bool = setting(False, help="keep the weights of the start where no step is better on dev")
+    patience: int = setting(
+        0, low=0, high=10_000, help="stop after this many evaluations without a better one; 0: never"
+    )
+    save_every: int = setting(100, low=1, high=10_000_000, help="steps between two save points")
+    log_every: int = setting(10, low=1, high=1_000_000, help="steps between two lines of the training log")
+    tensorboard: bool = setting(True, help="write the training log for TensorBoard as well, where it is installed")
+
+    def check(self) -> None:
+        """Refuse to wait for evaluations that never come."""
+        if self.patience and not self.evaluate_every:
+            raise SettingsError(
+                f"'{self._key('patience')}' is {self.patience} and '{self._key('evaluate_every')}' is 0; stopping "
+                "early needs evaluations on dev"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings(FitSettings):
+    """``[train]``: how the teacher θ learns from hard labels (Eq. 5)."""
+
+    section: ClassVar[str] = "train"
+
+    teacher: str = setting(
+        "auto",
+        choices=("auto", "train", "take"),
+        help="train θ, or take the encoder as it is; auto: take a late-interaction checkpoint, train anything else",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistilSettings(FitSettings):
+    """``[distil]``: how a student learns from a teacher's scores, or from hard labels on the same passages."""
+
+    section: ClassVar[str] = "distil"
+
+    steps: int = setting(200, low=1, high=100_000_000, help="updates of the weights")
+    batch_queries: int = setting(4, low=1, high=100_000, help="queries of a step, over all processes")
+    passages: int = setting(
+        8, low=2, high=1024, help="passages of each query in a step, 1 + n: a positive, n negatives"
+    )
+    candidates: int = setting(
+        100, low=1, high=100_000, help="top-ranked passages of a query from which negatives are drawn"
+    )
+    scope: str = setting(
+        "group",
+        choices=("batch", "group"),
+        help="compare a query with all passages of a step (the authors; not with stored labels), or with its own",
+    )
+    temperature: float = setting(
+        1.0, low=0.001, high=1000.0, help="what the student's scores are divided by; the authors: 0.5"
+    )
+    teacher_temperature: float = setting(
+        0.5, low=0.001, high=1000.0, help="what the teacher's scores are divided by; the authors: 0.125"
+    )
+    floor: bool = setting(True, help="raise the labelled passage's teacher score to the highest of its row")
+    hard_weight: float = setting(0.0, low=0.0, high=1000.0, help="weight of a hard-label term beside the distillation")
+
+
+@dataclasses.dataclass(frozen=True)
 class Recipe(Settings):
     """A whole run: one table per stage."""
 
@@ -326,4 +501,8 @@ class Recipe(Settings):
     index: IndexSettings = setting(IndexSettings(), help="token store and search")
     rank: RankSettings = setting(RankSettings(), help="rankings")
     collective: CollectiveSettings = setting(CollectiveSettings(), help="collective knowledge")
+    labels: LabelSettings = setting(LabelSettings(), help="teacher labels")
+    train: TrainSettings = setting(TrainSettings(), help="training of the teacher")
+    distil: DistilSettings = setting(DistilSettings(), help="training of the student")
+    cross_encoder: CrossEncoderSettings = setting(CrossEncoderSettings(), help="cross-encoder teachers")
     seed: int = setting(0, low=0, high=2**31 - 1, help="one seed for everything that draws at random")

@@ -1,6 +1,6 @@
 """Artefacts: folders that a stage writes once, whole or not at all, and that say how they were made."""
 
-from colabel.artefacts.build import Plan, Workspace, build, write_json
+from colabel.artefacts.build import Plan, Workspace, build, write_json, write_text
 from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
 from colabel.artefacts.lock import folder_lock
 from colabel.artefacts.manifest import Manifest, parse_manifest, read_manifest
@@ -16,4 +16,5 @@ __all__ = [
     "parse_manifest",
     "read_manifest",
     "write_json",
+    "write_text",
 ]

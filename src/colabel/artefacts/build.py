@@ -110,8 +110,13 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
 
 def write_json(path: Path, value: Any) -> None:
     """Write a small JSON file whole or not at all, outside an artefact."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all, outside an artefact."""
     temporary = path.with_name(_TEMPORARY + path.name)
-    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     _sync(temporary)
     temporary.replace(path)
     _sync(path.parent)

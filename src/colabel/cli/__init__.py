@@ -12,10 +12,15 @@ import sys
 import click
 
 from colabel import __version__
+from colabel.cli.collective import collect_command, inspect_command, sweep_command
 from colabel.cli.data import check_command, convert_command
+from colabel.cli.evaluate import evaluate_command, label_quality_command
+from colabel.cli.labels import export_command, label_command
+from colabel.cli.missing import missing_command
 from colabel.cli.output import configure_logging, fail
-from colabel.cli.run import demo_command, run_command
-from colabel.cli.search import evaluate_command, index_command, rank_command, search_command
+from colabel.cli.report import report_command
+from colabel.cli.run import demo_command, distil_command, run_command, train_command
+from colabel.cli.search import index_command, rank_command, search_command
 from colabel.errors import ColabelError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -36,13 +41,23 @@ def cli(verbose: bool, quiet: bool, debug: bool) -> None:
 
 for _command in (
     check_command,
+    collect_command,
     convert_command,
     demo_command,
+    distil_command,
     evaluate_command,
+    export_command,
     index_command,
+    inspect_command,
+    label_command,
+    label_quality_command,
+    missing_command,
     rank_command,
+    report_command,
     run_command,
     search_command,
+    sweep_command,
+    train_command,
 ):
     cli.add_command(_command)
 

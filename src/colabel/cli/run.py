@@ -3,30 +3,108 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from colabel.cli.arguments import out_option
+from colabel.cli.arguments import DATASET_HELP, dataset_argument, out_option, recipe_settings
 from colabel.cli.output import emit, table, terminal_progress
+
+if TYPE_CHECKING:
+    from colabel.pipeline import RunResult
+
+
+_TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "mixed", "hard")
+_teacher_option = click.option(
+    "--teacher",
+    type=click.Choice(_TEACHERS),
+    default="collective",
+    show_default=True,
+    help="Whose labels the student learns; 'hard' is hard negatives without a teacher.",
+)
+
+
+def _emit_result(result: RunResult) -> None:
+    emit(table(result.header, result.rows))
+    if result.examples:
+        emit("\n".join(result.examples))
+    emit(f"the student: {result.student}")
+    emit(result.next_step)
 
 
 @click.command("run")
 @click.argument("recipe", type=click.Path(path_type=Path))
 @out_option("Folder for everything that the run writes. The same folder again continues.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
-def run_command(recipe: Path, out: Path, overrides: tuple[str, ...]) -> None:
-    """Run the method of a recipe end to end; what is finished already is not done again.
+@_teacher_option
+def run_command(recipe: Path, out: Path, overrides: tuple[str, ...], teacher: str) -> None:
+    """Train a teacher and its student end to end; what is finished already is not done again.
 
-    RECIPE is a TOML file with a table per stage. Example:
+    Trains θ from the labels, indexes the collection, collects what the feedback passages of each training query have
+    in common, labels, trains the student, indexes again and evaluates where there are test labels. RECIPE is a TOML
+    file with a table per stage. Example:
 
       colabel run recipe.toml --out runs/mine --set collective.beta=0.5
     """
     from colabel import load_recipe, run
 
     with terminal_progress() as progress:
-        result = run(load_recipe(recipe, overrides), out, progress=progress)
-    emit(table(result.header, result.rows))
-    emit(result.next_step)
+        result = run(load_recipe(recipe, overrides), out, teacher=teacher, progress=progress)
+    _emit_result(result)
+
+
+@click.command(
+    "train",
+    help=f"""Train the teacher θ from the labels, with negatives from BM25.
+
+    {DATASET_HELP}
+
+    OUT is the folder of a run: `colabel distil` and `colabel run` go on from there. Example:
+
+      colabel train my-collection/ --set train.steps=1000 --out runs/mine""",
+)
+@dataset_argument
+@out_option("Folder of the run.")
+def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
+    """Thin call of the chain's first stage."""
+    from colabel.pipeline import Chain, Workbench
+
+    recipe = recipe_settings(dataset, overrides)
+    with terminal_progress() as progress:
+        theta = Chain(Workbench(recipe, out, progress), out, recipe.seed).theta
+    emit(f"θ: {theta}")
+    emit(f"Next: colabel distil {dataset} --out {out}")
+
+
+@click.command(
+    "distil",
+    help=f"""Train a student from θ and a teacher's labels; what is missing before it is made first.
+
+    {DATASET_HELP}
+
+    Examples:
+
+      colabel distil my-collection/ --out runs/mine
+
+      colabel distil recipe.toml --teacher cross-encoder --out runs/mine""",
+)
+@dataset_argument
+@_teacher_option
+@out_option("Folder of the run.")
+def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: Path) -> None:
+    """Thin call of the chain's student."""
+    from colabel.pipeline import Chain, Workbench
+    from colabel.pipeline.method import student_system
+
+    recipe = recipe_settings(dataset, overrides)
+    with terminal_progress() as progress:
+        chain = Chain(Workbench(recipe, out, progress), out, recipe.seed)
+        student = chain.student(student_system(teacher, recipe))
+    counts = student.manifest.counts
+    if counts["kept_value"] is not None:
+        emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
+    emit(f"the student: {student.folder}")
+    emit(f"Next: colabel index {dataset} --set encoder.model={student.folder} --out INDEX")
 
 
 @click.command("demo")
@@ -42,6 +120,4 @@ def demo_command(out: Path) -> None:
 
     with terminal_progress() as progress:
         result = demo(out, progress=progress)
-    emit(table(result.header, result.rows))
-    emit("\n".join(result.examples))
-    emit(result.next_step)
+    _emit_result(result)

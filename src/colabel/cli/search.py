@@ -1,7 +1,8 @@
-"""``colabel index``, ``rank``, ``search`` and ``evaluate``."""
+"""``colabel index``, ``rank`` and ``search``."""
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
-from colabel.cli.output import beside, emit, print_json, table, terminal_progress
+from colabel.cli.output import beside, emit, print_json, terminal_progress
 from colabel.errors import UsageError
 
 if TYPE_CHECKING:
+    from colabel.index import Index
+    from colabel.ranking import Ranker
     from colabel.ranking.ask import Hit
+    from colabel.settings import CollectiveSettings
 
 
 @click.command(
@@ -47,6 +51,31 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     emit(f'Next: colabel search {out} "your question"')
 
 
+_PRF_HELP = """Expand each query with the collective centroids of its own top passages (ColBERT-PRF) and search again
+(ranker), or only score the first candidates anew (reranker)."""
+
+
+def _prf_options(function: Any) -> Any:
+    function = click.option("--beta", type=click.FloatRange(min=0), help="β of --prf; default: collective.beta.")(
+        function
+    )
+    return click.option("--prf", type=click.Choice(["ranker", "reranker"]), help=_PRF_HELP)(function)
+
+
+def _prf_ranker(
+    index: Index, prf: str | None, beta: float | None, settings: CollectiveSettings, *, strict: bool = False
+) -> Ranker | None:
+    """The ranker that --prf and --beta ask for; None without --prf."""
+    from colabel.collective import PrfRanker
+
+    if prf is None:
+        if beta is not None:
+            raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
+        return None
+    chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
+    return PrfRanker(index, chosen, rerank=prf == "reranker", strict=strict)
+
+
 @click.command(
     "rank",
     help=f"""Rank passages for the queries of a split, with an index or with BM25.
@@ -55,7 +84,9 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
 
     OUT gets arrays and run.trec, a TREC run file. Example:
 
-      colabel rank my-collection/ --index my-index/ --split test --out runs/zero-shot""",
+      colabel rank my-collection/ --index my-index/ --split test --out runs/zero-shot
+
+      colabel rank my-collection/ --index my-index/ --prf ranker --beta 0.5 --out runs/colbert-prf""",
 )
 @dataset_argument
 @click.option("--index", "index_folder", type=click.Path(path_type=Path), help="An index that `colabel index` wrote.")
@@ -66,6 +97,7 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     "--only", type=click.Path(path_type=Path), help="File with the passage ids that may be ranked, one a line."
 )
 @click.option("--exclude", type=click.Path(path_type=Path), help="File with passage ids to leave out, one a line.")
+@_prf_options
 @out_option("Folder of the ranking.")
 def rank_command(
     dataset: str,
@@ -76,6 +108,8 @@ def rank_command(
     depth: int | None,
     only: Path | None,
     exclude: Path | None,
+    prf: str | None,
+    beta: float | None,
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.rank`."""
@@ -83,6 +117,8 @@ def rank_command(
 
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
+    if bm25 and prf:
+        raise UsageError("--prf expands queries of an index; it does not go with --bm25")
     recipe = recipe_settings(dataset, overrides)
     with terminal_progress() as progress, beside(out, "work") as scratch:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
@@ -92,7 +128,7 @@ def rank_command(
         else:
             index = Index.open(index_folder)
             index.check_collection(loaded.passages)
-            ranker = LateInteraction(index)
+            ranker = _prf_ranker(index, prf, beta, recipe.collective) or LateInteraction(index)
         ranking = rank(
             ranker,
             loaded.split_queries(split),
@@ -110,17 +146,23 @@ def rank_command(
 @click.argument("index_folder", metavar="INDEX", type=click.Path(path_type=Path))
 @click.argument("text")
 @click.option("-k", "count", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many passages.")
+@_prf_options
 @json_option
-def search_command(index_folder: Path, text: str, count: int, as_json: bool) -> None:
+def search_command(
+    index_folder: Path, text: str, count: int, prf: str | None, beta: float | None, as_json: bool
+) -> None:
     """Search an index and show rank, score, id, title and text.
 
-    Example:
+    Examples:
 
       colabel search my-index/ "how are glacier caves formed" -k 5
-    """
-    from colabel import Index, search
 
-    hits = search(Index.open(index_folder), text, count)
+      colabel search my-index/ "how are glacier caves formed" --prf ranker --beta 0.5
+    """
+    from colabel import CollectiveSettings, Index, search
+
+    index = Index.open(index_folder)
+    hits = search(index, text, count, ranker=_prf_ranker(index, prf, beta, CollectiveSettings(), strict=True))
     if as_json:
         print_json([hit.as_dict() for hit in hits])
     else:
@@ -133,46 +175,6 @@ def hit_lines(hit: Hit) -> list[str]:
     title = f"  {hit.title}" if hit.title and hit.title != hit.passage_id else ""
     body = textwrap.wrap(hit.text, width=96, max_lines=3, placeholder=" …")
     return [head + title, *(f"     {line}" for line in body)]
-
-
-@click.command(
-    "evaluate",
-    help=f"""Measure runs against a dataset's labels.
-
-    {DATASET_HELP}
-
-    RUNS are TREC run files of any program, or folders that `colabel rank` wrote. Example:
-
-      colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000""",
-)
-@dataset_argument
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--split", default="test", show_default=True, help="Whose labels count.")
-@click.option(
-    "-m", "--measure", "measures", multiple=True, help="A measure of ir_measures; may be given several times."
-)
-@json_option
-def evaluate_command(
-    dataset: str,
-    overrides: tuple[str, ...],
-    runs: tuple[Path, ...],
-    split: str,
-    measures: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Thin call of :func:`colabel.evaluate`."""
-    from colabel import evaluate, load_dataset
-    from colabel.measures import DEFAULT_MEASURES
-
-    wanted = measures or DEFAULT_MEASURES
-    named = {str(run): run for run in runs}
-    evaluation = evaluate(load_dataset(recipe_settings(dataset, overrides).data), named, split=split, measures=wanted)
-    if as_json:
-        print_json(evaluation.as_dict())
-        return
-    rows = [[system, *(f"{values[name]:.4f}" for name in wanted)] for system, values in evaluation.means.items()]
-    emit(table([f"{evaluation.dataset} {split}", *wanted], rows))
-    emit(f"relevant means grade {evaluation.relevant_from} or higher")
 
 
 def _read_ids(path: Path | None) -> list[str] | None:

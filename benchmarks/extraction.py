@@ -1,0 +1,202 @@
+"""What collective knowledge and teacher labels cost, against the straightforward program and a cross-encoder.
+
+    python benchmarks/extraction.py [--json FILE] [--data pydocs] [--work FOLDER] [--queries 512] [--many]
+
+Real text, real MiniLM vectors, one index. The straightforward program takes one query after another: scikit-learn's
+KMeans from the same start, then a faiss IVF look-up of its 24 centroids with 32 probes (lists near the square root of
+the tokens, whole vectors). Both run with the same threads, in turns, to the same stopping rule; recall is of the ten
+nearest tokens against reading all of them. --many adds 10,000 and 100,000 queries, to show time and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+from common import write_report
+from sentence_transformers import CrossEncoder
+from sklearn.cluster import KMeans
+
+from colabel.collective import Feedback, choose_feedback, expand, extract
+from colabel.collective.extraction import NEIGHBOURS, cluster_feedback
+from colabel.collective.kmeans import spread_start
+from colabel.data import load_dataset
+from colabel.encode.weights import resolve_model
+from colabel.index import Index, build_index
+from colabel.index.exact import score_rows
+from colabel.index.ivf import list_count
+from colabel.index.nearest import nearest_exact
+from colabel.settings import CollectiveSettings, DataSettings
+
+SETTINGS = CollectiveSettings(feedback="top")
+PROBES, CANDIDATES, CROSS_QUERIES, RECALL_QUERIES = 32, 100, 6, 64
+
+
+def open_index(source: str, work: Path) -> tuple[Any, Index]:
+    data = DataSettings(source=source)
+    dataset = load_dataset(data, cache=work / "data")
+    return dataset, build_index(dataset, work / "index", data=data)
+
+
+class Straightforward:
+    """One query after another with the usual libraries."""
+
+    def __init__(self, index: Index) -> None:
+        self.store = index.store
+        vectors = self.store.vectors_at(np.arange(self.store.tokens))
+        lists = list_count(self.store.tokens)
+        self.ivf = faiss.index_factory(self.store.dimension, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+        self.ivf.train(vectors[np.random.default_rng(0).choice(len(vectors), lists * 40, replace=False)])
+        self.ivf.add(vectors)
+        self.ivf.nprobe = PROBES
+
+    def cluster(self, rows: np.ndarray) -> np.ndarray:
+        points, offsets = self.store.vectors(rows)
+        start = points[spread_start(np.diff(offsets).tolist(), SETTINGS.clusters)]
+        return KMeans(len(start), init=start, n_init=1, algorithm="lloyd").fit(points).cluster_centers_
+
+    def nearest(self, centroids: np.ndarray) -> np.ndarray:
+        _, places = self.ivf.search(np.ascontiguousarray(centroids, dtype=np.float32), NEIGHBOURS)
+        return self.store.token_ids_at(np.maximum(places, 0))
+
+    def run(self, feedback: np.ndarray) -> tuple[float, float]:
+        """Seconds of clustering and of the look-up."""
+        start = time.perf_counter()
+        found = [self.cluster(rows) for rows in feedback]
+        middle = time.perf_counter()
+        for centroids in found:
+            self.nearest(centroids)
+        return middle - start, time.perf_counter() - middle
+
+
+def ours(index: Index, feedback: Feedback) -> tuple[float, float]:
+    """Seconds of clustering alone and of everything (look-up, tokens, σ, sorting)."""
+    start = time.perf_counter()
+    cluster_feedback(index.store, feedback, SETTINGS)
+    middle = time.perf_counter()
+    extract(index, feedback, SETTINGS)
+    return middle - start, time.perf_counter() - middle
+
+
+def recall(index: Index, plain: Straightforward, feedback: Feedback) -> tuple[float, float]:
+    """Share of the ten nearest tokens that ours and the straightforward look-up find, by similarity."""
+    part = Feedback(feedback.rows[:RECALL_QUERIES], feedback.weights[:RECALL_QUERIES])
+    centroids, _ = cluster_feedback(index.store, part, SETTINGS)
+    flat = centroids.reshape(-1, centroids.shape[2])
+    _, truth = nearest_exact(flat, index.store, NEIGHBOURS)
+    _, found = index.nearest_tokens(flat, NEIGHBOURS)
+    special = np.array(index.store.special_token_ids)
+    similar, places = plain.ivf.search(flat.numpy(), 4 * NEIGHBOURS)  # special tokens are dropped afterwards
+    tokens = index.store.token_ids_at(np.maximum(places, 0))
+    similar = np.where(np.isin(tokens, special) | (places < 0), -np.inf, similar)
+    similar = -np.sort(-similar, axis=1)[:, :NEIGHBOURS]
+    limit = truth[:, -1:] - 1e-5
+    return float((found >= limit).mean()), float((similar >= limit).mean())
+
+
+def label_seconds(index: Index, queries: torch.Tensor, ranked: np.ndarray) -> float:
+    """Extraction and the scores of 100 candidates, ranking excluded."""
+    start = time.perf_counter()
+    centroids = extract(index, choose_feedback(ranked, SETTINGS), SETTINGS).first(SETTINGS.centroids)
+    score_rows(expand(queries, centroids, 0.5, "normalised"), index.store.shards, ranked)
+    return time.perf_counter() - start
+
+
+def cross_encoder_seconds(dataset: Any, texts: list[str], ranked: np.ndarray) -> float:
+    """A cross-encoder of MiniLM's size on the same pairs, longest first as sentence-transformers sorts them."""
+    model = CrossEncoder(resolve_model("minilm"), num_labels=1, device="cpu", max_length=256)
+    pairs = [
+        (text, dataset.passages[int(row)].full_text) for text, rows in zip(texts, ranked, strict=False) for row in rows
+    ]
+    model.predict(pairs[:32], batch_size=32, show_progress_bar=False)
+    start = time.perf_counter()
+    model.predict(pairs, batch_size=32, show_progress_bar=False)
+    return time.perf_counter() - start
+
+
+def many(index: Index, feedback: Feedback, counts: tuple[int, ...]) -> list[dict[str, float]]:
+    """Time and peak memory of extracting for ever more queries, block by block as `colabel collect` does."""
+    rows = []
+    for count in counts:
+        start = time.perf_counter()
+        for first in range(0, count, 1024):
+            places = np.arange(first, min(first + 1024, count)) % len(feedback.rows)
+            extract(index, Feedback(feedback.rows[places], feedback.weights[places]), SETTINGS).first(10)
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        rows.append({"queries": count, "ms_per_query": seconds / count * 1e3, "peak_megabytes": peak})
+        print(f"{count:>8,} queries: {seconds / count * 1e3:.2f} ms a query, peak memory {peak:,.0f} MB", flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--data", default="pydocs")
+    parser.add_argument("--work", type=Path, help="folder in which the index is kept for the next time")
+    parser.add_argument("--queries", type=int, default=512)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--many", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        dataset, index = open_index(options.data, options.work or Path(folder))
+        faiss.omp_set_num_threads(torch.get_num_threads())
+        texts = list(dataset.split_queries("train").values())[: options.queries]
+        queries = index.encoder.encode_queries(texts).vectors
+        start = time.perf_counter()
+        ranked, _ = index.search(queries, CANDIDATES)
+        ranking = (time.perf_counter() - start) / len(texts)
+        feedback = choose_feedback(ranked, SETTINGS)
+        start = time.perf_counter()
+        extract(index, feedback, SETTINGS)  # builds the look-up once and warms up
+        build = time.perf_counter() - start
+        plain = Straightforward(index)
+        plain.run(feedback.rows[:16])
+        runs = [(plain.run(feedback.rows), ours(index, feedback)) for _ in range(options.repeats)]
+        scale = 1e3 / len(texts)
+        figures: dict[str, Any] = {
+            "data": options.data,
+            "tokens": index.store.tokens,
+            "queries": len(texts),
+            "tokens_per_query": float(index.store.lengths(feedback.rows).sum(axis=1).mean()),
+            "threads": torch.get_num_threads(),
+            "lookup_build_seconds": build,
+            "straightforward_ms": {
+                "k-means": median(run[0][0] for run in runs) * scale,
+                "look-up": median(run[0][1] for run in runs) * scale,
+                "all": median(sum(run[0]) for run in runs) * scale,
+            },
+            "ours_ms": {
+                "k-means": median(run[1][0] for run in runs) * scale,
+                "all": median(run[1][1] for run in runs) * scale,
+            },
+            "times_as_fast": median(sum(run[0]) / run[1][1] for run in runs),
+        }
+        figures["recall_at_10"] = dict(zip(("ours", "straightforward"), recall(index, plain, feedback), strict=True))
+        del plain
+        labelling = median(label_seconds(index, queries, ranked) for _ in range(options.repeats)) / len(texts)
+        cross = cross_encoder_seconds(dataset, texts[:CROSS_QUERIES], ranked) / CROSS_QUERIES
+        figures["labelling"] = {
+            "candidates": CANDIDATES,
+            "ms_per_query": labelling * 1e3,
+            "exact_ranking_ms_per_query": ranking * 1e3,
+            "cross_encoder_ms_per_query": cross * 1e3,
+            "times_as_fast": cross / labelling,
+            "times_as_fast_with_ranking": cross / (labelling + ranking),
+        }
+        figures["growth"] = many(index, feedback, (1_000, 10_000, 100_000) if options.many else (1_000, 4_000))
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    write_report(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()

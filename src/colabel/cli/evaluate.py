@@ -1,0 +1,239 @@
+"""``colabel evaluate`` and ``colabel label-quality``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, recipe_settings
+from colabel.cli.output import emit, print_json, table
+from colabel.errors import UsageError
+
+if TYPE_CHECKING:
+    from colabel.evaluation import Comparison, Evaluation, Interval, LabelQuality, PairedTest, Quality
+
+
+@click.command(
+    "evaluate",
+    help=f"""Measure runs against a dataset's labels.
+
+    {DATASET_HELP}
+
+    RUNS are TREC run files of any program, or folders that `colabel rank` wrote. With --compare, every run is
+    tested against the first: paired t-test and randomisation test, two-sided, raw and with Holm's correction, and
+    bootstrap intervals. Examples:
+
+      colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000
+
+      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert""",
+)
+@dataset_argument
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--split", default="test", show_default=True, help="Whose labels count.")
+@click.option(
+    "-m", "--measure", "measures", multiple=True, help="A measure of ir_measures; may be given several times."
+)
+@click.option("--compare", "compared", is_flag=True, help="Test every run against the first.")
+@click.option("--baseline", metavar="RUN", help="Test every run against this one of RUNS; includes --compare.")
+@click.option("--all-pairs", is_flag=True, help="Test every two runs; includes --compare.")
+@click.option("--judged-only", is_flag=True, help="Take passages without a judgement out of the runs first.")
+@click.option(
+    "--per-query", type=click.Path(path_type=Path, dir_okay=False), help="Write the values of every query here, as TSV."
+)
+@json_option
+def evaluate_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    runs: tuple[Path, ...],
+    split: str,
+    measures: tuple[str, ...],
+    compared: bool,
+    baseline: str | None,
+    all_pairs: bool,
+    judged_only: bool,
+    per_query: Path | None,
+    as_json: bool,
+) -> None:
+    """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
+    from colabel import compare, evaluate, load_dataset
+    from colabel.evaluation import write_per_query
+    from colabel.measures import DEFAULT_MEASURES
+
+    named = {str(run): run for run in runs}
+    against = _baseline(list(named), compared, baseline, all_pairs)
+    if per_query is not None and not per_query.absolute().parent.is_dir():
+        raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
+    recipe = recipe_settings(dataset, overrides)
+    evaluation = evaluate(
+        load_dataset(recipe.data), named, split=split, measures=measures or DEFAULT_MEASURES, judged_only=judged_only
+    )
+    comparisons = []
+    if against is not None or all_pairs:
+        for measure in dict.fromkeys(measures or DEFAULT_MEASURES):
+            comparisons.append(compare(evaluation, measure, baseline=against, seed=recipe.seed))
+    if per_query is not None:
+        write_per_query(evaluation, per_query)
+    if as_json:
+        more = {"comparisons": [found.as_dict() for found in comparisons]} if comparisons else {}
+        print_json({**evaluation.as_dict(), **more})
+        return
+    emit("\n".join(evaluation_lines(evaluation)))
+    for found in comparisons:
+        emit("\n".join(["", *comparison_lines(found)]))
+
+
+def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pairs: bool) -> str | None:
+    """The run that the others are tested against, None for none; refuses a wrong one before anything is read."""
+    if not (compared or baseline is not None or all_pairs):
+        return None
+    if all_pairs and baseline is not None:
+        raise UsageError("choose one: --baseline RUN or --all-pairs")
+    if len(systems) < 2:
+        raise UsageError("a comparison needs at least two different runs; name another one")
+    if baseline is not None and baseline not in systems:
+        raise UsageError(f"--baseline {baseline} is none of the runs: {', '.join(systems)}")
+    return None if all_pairs else baseline or systems[0]
+
+
+def evaluation_lines(evaluation: Evaluation) -> list[str]:
+    """Means as a table, and what they count."""
+    means = evaluation.means
+    names = list(next(iter(means.values())))
+    rows = [[system, *(f"{values[name]:.4f}" for name in names)] for system, values in means.items()]
+    unjudged = ", ".join(f"{value:.1f} ({system})" for system, value in evaluation.mean_unjudged.items())
+    lines = [
+        table([f"{evaluation.dataset} {evaluation.split}", *names], rows),
+        f"relevant means grade {evaluation.relevant_from} or higher",
+        f"of the top 10 have no judgement: {unjudged}",
+    ]
+    return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """Lettered systems with what they beat, and the tests of every pair."""
+    share = f"{found.lines[0].mean.confidence:.0%}"
+    header = [found.measure, "mean", f"{share} interval", "beats", "beats (Holm)"]
+    rows = [
+        [
+            f"{line.letter}  {line.system}",
+            f"{line.mean.mean:.4f}",
+            _bounds(line.mean),
+            " ".join(line.beats) or "-",
+            " ".join(line.beats_holm) or "-",
+        ]
+        for line in found.lines
+    ]
+    letters = {line.system: line.letter for line in found.lines}
+    tests = [
+        [
+            f"{letters[pair.system]} - {letters[pair.against]}",
+            *_test_cells(pair.test),
+            *(
+                p_text(p)
+                for p in (pair.test.t_test, pair.t_test_holm, pair.test.randomisation, pair.randomisation_holm)
+            ),
+            f"{pair.test.better}/{pair.test.equal}/{pair.test.worse}",
+        ]
+        for pair in found.pairs
+    ]
+    titles = ["pair", "difference", f"{share} interval", "t-test p", "Holm", "random. p", "Holm", "better/equal/worse"]
+    return [
+        table(header, rows),
+        "",
+        table(titles, tests),
+        f"beats: {found.test}, p < {found.alpha:g}, two-sided, {found.lines[0].mean.queries:,} queries",
+    ]
+
+
+@click.command(
+    "label-quality",
+    help=f"""Show how well labels find the positives that were hidden before labelling.
+
+    LABELS is a folder that `colabel label` wrote. {DATASET_HELP} Give the same settings as for labelling.
+
+    The teacher's scores and the base scores φ rank each query's candidates, the labelled ones taken out; hidden
+    positives should come first. Example:
+
+      colabel label-quality labels/collective my-collection/ --set data.keep_labels=1""",
+)
+@click.argument("labels", type=click.Path(path_type=Path))
+@dataset_argument
+@json_option
+def label_quality_command(labels: Path, dataset: str, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Thin call of :func:`colabel.label_quality`."""
+    from colabel import label_quality, load_dataset
+    from colabel.labels import open_labels
+
+    opened = open_labels(labels)
+    recipe = recipe_settings(dataset, overrides)
+    found = label_quality(opened, load_dataset(recipe.data), seed=recipe.seed)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        emit("\n\n".join("\n".join(quality_lines(found, grade)) for grade in found.grades))
+
+
+def quality_lines(found: LabelQuality, grade: int) -> list[str]:
+    """Teacher against base at one grade from which passages count as relevant."""
+    from colabel.evaluation.label_quality import BASE, TEACHER
+
+    quality = found.grades[grade]
+    base, teacher = quality.systems[BASE], quality.systems[TEACHER]
+    tests = quality.differences[TEACHER]
+    rows = [["average precision", _mean(base.average_precision), _mean(teacher.average_precision), *_test(tests["AP"])]]
+    if base.auc and teacher.auc:
+        rows.append(["AUC per query", _mean(base.auc), _mean(teacher.auc), *_test(tests["AUC"])])
+    pooled = (base.pooled_auc, teacher.pooled_auc)
+    if pooled[0] is not None and pooled[1] is not None:
+        rows.append(["AUC pooled", f"{pooled[0]:.4f}", f"{pooled[1]:.4f}", f"{pooled[1] - pooled[0]:+.4f}", "", ""])
+    for place, (one, other) in enumerate(zip(base.precision_at_recall, teacher.precision_at_recall, strict=True)):
+        title = f"precision at recall {place / 10:.1f}"
+        rows.append([title, _mean(one), _mean(other), f"{other.mean - one.mean:+.4f}", "", ""])
+    titles = ["base φ", found.teacher, "difference", "t-test p", "random. p"]
+    header = [f"{found.dataset}, hidden, grade >= {grade}", *titles]
+    return [*_count_lines(quality), table(header, rows), f"in brackets: {quality.recall.confidence:.0%} intervals"]
+
+
+def _count_lines(quality: Quality) -> list[str]:
+    lines = [
+        f"{quality.found:,} of {quality.relevant:,} hidden positives are among the candidates, "
+        f"{quality.recall.mean:.1%} of a query's on average",
+        f"{quality.queries:,} queries measured, {quality.left_out:,} without a hidden positive among their candidates",
+    ]
+    if quality.absent:
+        lines.append(f"{quality.absent:,} queries with hidden positives have no labels")
+    if quality.unscored:
+        lines.append(f"{quality.unscored:,} candidates without a teacher score are left out")
+    return lines
+
+
+def _mean(interval: Interval) -> str:
+    return f"{interval.mean:.4f} [{_bounds(interval)}]"
+
+
+def _test(test: PairedTest) -> list[str]:
+    mean, bounds = _test_cells(test)
+    return [f"{mean} [{bounds}]", p_text(test.t_test), p_text(test.randomisation)]
+
+
+def _test_cells(test: PairedTest) -> list[str]:
+    return [f"{test.difference.mean:+.4f}", _bounds(test.difference, "+")]
+
+
+def _bounds(interval: Interval, sign: str = "") -> str:
+    if interval.low is None or interval.high is None:
+        return "one query"
+    return f"{interval.low:{sign}.4f}, {interval.high:{sign}.4f}"
+
+
+def p_text(p: float | None) -> str:
+    """A p-value in four digits.
+
+    >>> p_text(0.25), p_text(0.00001), p_text(None)
+    ('0.2500', '<0.0001', 'none')
+    """
+    if p is None:
+        return "none"
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"

@@ -1,0 +1,8 @@
+"""The whole method, stage after stage."""
+
+from colabel.pipeline.chain import Chain
+from colabel.pipeline.method import RunResult, demo, run
+from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
+from colabel.pipeline.workbench import Workbench
+
+__all__ = ["SYSTEMS", "Chain", "RunResult", "System", "Workbench", "collective_slug", "demo", "parse_system", "run"]

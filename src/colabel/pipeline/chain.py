@@ -1,0 +1,213 @@
+"""The paper's stages for one seed: θ → index → knowledge → labels → student → index."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from colabel.collective import Knowledge, collect
+from colabel.data.splits import DEV, TRAIN
+from colabel.errors import UsageError
+from colabel.index import Index
+from colabel.labels import Labels, label
+from colabel.pipeline.systems import System
+from colabel.pipeline.workbench import Workbench
+from colabel.ranking import LateInteraction, Ranking, rank
+from colabel.teachers import CollectiveTeacher, Teacher, TeacherChoice, make_teacher
+from colabel.train import (
+    AskedTeacher,
+    DevPool,
+    Groups,
+    HardLabels,
+    StoredScores,
+    Target,
+    TrainedModel,
+    describe_collective,
+    dev_pool,
+    distil,
+    groups_for,
+    pool_from_ranking,
+    train_teacher,
+)
+from colabel.train.cross_encoder import train_cross_encoder
+
+
+class Chain:
+    """All stages of one seed in a folder; each is made when it is first asked for and reused afterwards.
+
+    Every student starts from the same θ and sees the same groups of passages in the same order, so that nothing but
+    the target differs between two of them.
+    """
+
+    def __init__(self, bench: Workbench, out: Path, seed: int) -> None:
+        self.bench, self.out, self.seed = bench, out, seed
+        self.recipe, self.progress = bench.recipe, bench.progress
+
+    @cached_property
+    def theta(self) -> Path:
+        """θ: trained from hard labels against BM25's negatives, or the recipe's own late-interaction checkpoint."""
+        if self.bench.takes_teacher:
+            return self.bench.start
+        settings = self.recipe.train
+        trained = train_teacher(
+            self.bench.dataset,
+            self.bench.start,
+            self.bench.bm25_ranking(TRAIN, settings.candidates),
+            self.out / "theta",
+            settings=settings,
+            seed=self.seed,
+            dev=self.bench.bm25_dev_pool,
+            device=self.recipe.encoder.device,
+            progress=self.progress,
+        )
+        return trained.folder
+
+    @cached_property
+    def index(self) -> Index:
+        """The collection indexed by θ."""
+        return self.bench.build_index(self.out / "index", str(self.theta))
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """θ's ranking of the training queries and their collective knowledge."""
+        collective = self.recipe.collective
+        depth = max(self.recipe.labels.candidates, self.recipe.distil.candidates, collective.feedback_passages)
+        return collect(
+            self.bench.dataset,
+            self.index,
+            self.out / "knowledge",
+            settings=collective,
+            depth=depth,
+            seed=self.seed,
+            progress=self.progress,
+        )
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The queries and passages of every step, the same for all students."""
+        settings = self.recipe.distil
+        pool = pool_from_ranking(self.bench.dataset, self.knowledge.ranking, depth=settings.candidates)
+        return groups_for(pool, settings, self.seed)
+
+    @cached_property
+    def dev_ranking(self) -> Ranking | None:
+        """θ's ranking of the dev queries."""
+        if DEV not in self.bench.dataset.splits:
+            return None
+        queries = self.bench.dataset.split_queries(DEV)
+        out = self.out / "rankings" / "dev"
+        depth = self.recipe.distil.evaluate_depth
+        return rank(LateInteraction(self.index, "theta"), queries, out, depth=depth, progress=self.progress)
+
+    @cached_property
+    def dev_pool(self) -> DevPool | None:
+        """θ's top passages of dev queries, on which students are evaluated while they are trained."""
+        settings = self.recipe.distil
+        if self.dev_ranking is None or not settings.evaluate_every:
+            return None
+        return dev_pool(
+            self.bench.dataset, self.dev_ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth
+        )
+
+    @cached_property
+    def cross_encoders(self) -> tuple[Path, ...]:
+        """Cross-encoder teachers: the recipe's checkpoints, or trained from the same labels on θ's hard negatives."""
+        settings = self.recipe.cross_encoder
+        if settings.checkpoints:
+            return tuple(Path(model) for model in settings.checkpoints)
+        return tuple(
+            train_cross_encoder(
+                self.bench.dataset,
+                self.knowledge.ranking,
+                model,
+                self.out / "cross-encoders" / str(number),
+                settings=settings,
+                seed=self.seed + number,
+                device=self.recipe.encoder.device,
+                progress=self.progress,
+            )
+            for number, model in enumerate(settings.models)
+        )
+
+    def teacher(self, system: System) -> Teacher:
+        """The teacher of a student's labels."""
+        if system.target == "collective":
+            return CollectiveTeacher(self.knowledge, beta=system.beta)
+        models: tuple[str, ...] = ()
+        if system.needs_cross_encoder:
+            models = tuple(str(folder) for folder in self.cross_encoders)
+            if system.target == "ensemble" and len(models) < 2:
+                raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
+            models = models if system.target == "ensemble" else models[:1]
+        choice = TeacherChoice(
+            system.target,
+            models=models,
+            parts=("collective", "cross-encoder") if system.target == "mixed" else (),
+            device=self.recipe.encoder.device,
+            cache=self.out / "pairs" if models else None,
+        )
+        return make_teacher(
+            choice,
+            self.bench.dataset,
+            knowledge=self.knowledge,
+            collective=self.recipe.collective,
+            labels=self.recipe.labels,
+            cross_encoder=self.recipe.cross_encoder,
+            progress=self.progress,
+        )
+
+    def labels(self, system: System) -> Labels:
+        """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
+        only = self.groups.pairs() if system.needs_cross_encoder else None
+        return label(
+            self.knowledge,
+            self.bench.dataset,
+            self.teacher(system),
+            self.out / "labels" / system.slug,
+            settings=self.recipe.labels,
+            only=only,
+            progress=self.progress,
+        )
+
+    def target(self, system: System) -> Target:
+        """What a student learns from."""
+        if system.target == "hard":
+            return HardLabels()
+        if system.target == "uniform":
+            return HardLabels(self.recipe.labels.smoothing)
+        if self.recipe.distil.scope == "batch" and not system.needs_cross_encoder:
+            return AskedTeacher(self.teacher(system))
+        return StoredScores(self.labels(system))
+
+    def student(self, system: System) -> TrainedModel:
+        """A student, trained from θ."""
+        about: dict[str, Any] = {"system": system.slug}
+        if system.target in ("collective", "mixed"):
+            about |= describe_collective(self.recipe.collective, beta=system.beta)
+        if system.needs_cross_encoder:
+            about["cross-encoders"] = ", ".join(
+                self.recipe.cross_encoder.checkpoints or self.recipe.cross_encoder.models
+            )
+        return distil(
+            self.bench.dataset,
+            self.theta,
+            self.groups,
+            self.target(system),
+            self.student_folder(system) / "model",
+            settings=self.recipe.distil,
+            seed=self.seed,
+            dev=self.dev_pool,
+            device=self.recipe.encoder.device,
+            about=about,
+            progress=self.progress,
+        )
+
+    def student_index(self, system: System) -> Index:
+        """The collection indexed by a student."""
+        student = self.student(system)
+        return self.bench.build_index(self.student_folder(system) / "index", str(student.folder))
+
+    def student_folder(self, system: System) -> Path:
+        """Where a student's model and index are."""
+        return self.out / "students" / system.slug

@@ -1,0 +1,106 @@
+"""What a run will do, what of it is done, and about how long the rest takes on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+from colabel.data.splits import DEV, TEST, TRAIN
+from colabel.encode import open_encoder
+from colabel.errors import ArtefactError
+from colabel.pipeline.chain import Chain
+from colabel.pipeline.systems import System
+from colabel.pipeline.workbench import Workbench
+from colabel.settings import FitSettings
+
+_SAMPLE = 48  # passages encoded to learn this machine's speed
+_TRAINING_PASS = 3.2  # a training step's time by that of encoding the same passages: forward, backward, update
+_PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A stage of the plan: what it does, whether it is done, and its estimated seconds."""
+
+    name: str
+    done: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        state = "done" if self.done else f"about {duration(self.seconds)}"
+        return f"  {self.name:<34} {state}"
+
+
+def duration(seconds: float) -> str:
+    """A rough time in words.
+
+    >>> duration(40), duration(400), duration(9000)
+    ('1 min', '7 min', '2.5 h')
+    """
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
+    """The stages of ``run`` with estimates from encoding a few passages of this collection now."""
+    rate = _passages_per_second(bench)
+    recipe, data = bench.recipe, bench.dataset
+    collection = len(data.passages) / rate
+    student = chain.student_folder(system)
+    stages = []
+    if not bench.takes_teacher:
+        stages.append(Stage("train θ", _finished(chain.out / "theta"), _training(recipe.train, bench, rate)))
+    stages.append(Stage("index with θ", _finished(chain.out / "index" / "tokens"), collection))
+    queries = len(data.labels(TRAIN)) if TRAIN in data.splits else 0
+    stages.append(Stage("collect knowledge, label", _finished(chain.out / "labels" / system.slug), 0.02 * queries))
+    if system.needs_cross_encoder:
+        stages.append(_annotation(bench, chain, system, rate))
+    stages.append(Stage(f"train {system.slug}", _finished(student / "model"), _training(recipe.distil, bench, rate)))
+    stages.append(Stage("index with the student", _finished(student / "index" / "tokens"), collection))
+    if TEST in data.splits:
+        done = _finished(bench.out / "zero-shot" / "tokens")
+        stages.append(Stage("index untrained, rank, evaluate", done, collection + 0.05 * len(data.labels(TEST))))
+    return stages
+
+
+def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> Stage:
+    settings, distil = bench.recipe.cross_encoder, bench.recipe.distil
+    models = len(settings.models) if system.target == "ensemble" else 1
+    pairs = settings.steps * settings.batch_queries * (1 + settings.negatives) * _TRAINING_PASS * _PAIR_PASS
+    drawn = distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS
+    done = _finished(chain.out / "labels" / system.slug)
+    trained = 0.0 if settings.checkpoints else pairs
+    return Stage("train cross-encoders, annotate", done, models * (trained + drawn) / rate)
+
+
+def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:
+    """Seconds of the steps, and of evaluating on dev."""
+    steps = settings.steps * settings.batch_queries * settings.passages * _TRAINING_PASS / rate
+    if not settings.evaluate_every or DEV not in bench.dataset.splits:
+        return steps
+    queries = min(settings.evaluate_queries, len(bench.dataset.positives(DEV)))
+    pool = min(len(bench.dataset.passages), queries * settings.evaluate_depth)
+    return steps + (1 + settings.steps // settings.evaluate_every) * pool / rate
+
+
+def _passages_per_second(bench: Workbench) -> float:
+    encoder = open_encoder(bench.start, bench.recipe.encoder)
+    step = max(1, len(bench.dataset.passages) // _SAMPLE)
+    texts = [bench.dataset.passages[row].full_text for row in range(0, len(bench.dataset.passages), step)]
+    texts = [text for text in texts if text][:_SAMPLE] or ["a"]
+    encoder.encode_passages(texts[:8])  # the first batch pays for what torch sets up
+    start = time.perf_counter()
+    encoder.encode_passages(texts)
+    return len(texts) / max(1e-6, time.perf_counter() - start)
+
+
+def _finished(folder: Path) -> bool:
+    from colabel.artefacts import read_manifest
+
+    try:
+        read_manifest(folder)
+    except (ArtefactError, OSError):
+        return False
+    return True

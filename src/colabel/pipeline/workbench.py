@@ -1,0 +1,76 @@
+"""What all systems and all seeds of a run share: the data, the untrained encoder, BM25."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from pathlib import Path
+
+from colabel.data import Dataset, load_dataset
+from colabel.data.splits import DEV
+from colabel.encode import prepare_encoder
+from colabel.encode.weights import is_late_interaction, resolve_model
+from colabel.index import Index, build_index
+from colabel.progress import SILENT, Progress
+from colabel.ranking import Bm25, Ranking, rank
+from colabel.settings import Recipe
+from colabel.train import DevPool, dev_pool
+
+
+class Workbench:
+    """Shared stages in a folder; each is made when it is first asked for and reused afterwards."""
+
+    def __init__(self, recipe: Recipe, out: Path, progress: Progress = SILENT) -> None:
+        self.recipe = recipe
+        self.out = out
+        self.progress = progress
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The collection with its visible labels."""
+        return load_dataset(self.recipe.data, cache=self.out / "data", progress=self.progress)
+
+    @property
+    def takes_teacher(self) -> bool:
+        """Whether the recipe's model is a late-interaction checkpoint that serves as θ without training."""
+        if self.recipe.train.teacher != "auto":
+            return self.recipe.train.teacher == "take"
+        return is_late_interaction(resolve_model(self.recipe.encoder.model))
+
+    @cached_property
+    def start(self) -> Path:
+        """The encoder before training, with ColBERT's conventions."""
+        prepare_encoder(self.recipe.encoder, self.dataset.passages, self.out / "start")
+        return self.out / "start"
+
+    @cached_property
+    def zero_shot(self) -> Index:
+        """The index of the encoder before training."""
+        return self.build_index(self.out / "zero-shot", str(self.start))
+
+    def build_index(self, out: Path, model: str) -> Index:
+        """Index the collection with a model."""
+        encoder = dataclasses.replace(self.recipe.encoder, model=model)
+        return build_index(
+            self.dataset, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
+        )
+
+    @cached_property
+    def bm25(self) -> Bm25:
+        """BM25 over the collection."""
+        return Bm25(self.dataset.passages, self.recipe.rank, self.out / "bm25", self.progress)
+
+    def bm25_ranking(self, split: str, depth: int) -> Ranking:
+        """BM25's ranking of a split's queries."""
+        queries = self.dataset.split_queries(split)
+        out = self.out / "rankings" / f"bm25-{split}"
+        return rank(self.bm25, queries, out, depth=depth, progress=self.progress)
+
+    @cached_property
+    def bm25_dev_pool(self) -> DevPool | None:
+        """BM25's top passages of dev queries, on which θ is evaluated while it is trained."""
+        settings = self.recipe.train
+        if DEV not in self.dataset.splits or not settings.evaluate_every:
+            return None
+        ranking = self.bm25_ranking(DEV, settings.evaluate_depth)
+        return dev_pool(self.dataset, ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth)

@@ -1,0 +1,260 @@
+"""The training loop: sentence-transformers' trainer with our batches, our loss and save points that survive a kill."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from transformers import PrinterCallback, TrainerState
+
+from colabel.data import Dataset
+from colabel.encode.colbert import load_checkpoint, refuse_token_pooling
+from colabel.encode.prepare import choose_device
+from colabel.encode.quiet import no_progress_bars
+from colabel.errors import SettingsError, TrainingError, UsageError
+from colabel.progress import SILENT, Progress
+from colabel.settings import FitSettings
+from colabel.train.batches import GroupTexts, collator_for
+from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
+from colabel.train.evaluator import DevPool
+from colabel.train.groups import Groups
+from colabel.train.keeping import DevEvaluator, Keeper, best_step, should_stop
+from colabel.train.logs import ProgressBar, TrainingLog
+from colabel.train.objective import Comparison, Objective
+from colabel.train.processes import connect, is_main_process, process_count, tell_all, wait_for_all
+from colabel.train.targets import Target
+
+log = logging.getLogger(__name__)
+
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a training run depends on."""
+
+    what: str
+    start: Path
+    dataset: Dataset
+    groups: Groups
+    target: Target
+    comparison: Comparison
+    settings: FitSettings
+    seed: int
+    dev: DevPool | None
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The trained model with the weights that are kept, and how it went."""
+
+    model: MultiVectorEncoder
+    steps: int
+    kept_step: int
+    history: list[dict[str, Any]]
+
+
+def fit(job: Job, folder: Path, progress: Progress = SILENT) -> Fitted:
+    """Train in ``folder``, where save points and the log are; a run that was killed goes on at the last save point."""
+    device = check_device(job.device)
+    precision = choose_precision(job.settings, device)
+    connect(cpu=device == "cpu")
+    model = load_checkpoint(str(job.start), device)
+    refuse_token_pooling(model)
+    checkpoints = folder / "checkpoints"
+    resume = tell_all(last_checkpoint(checkpoints) if is_main_process() else None)
+    objective = Objective(model, job.groups, job.target, job.comparison)
+    evaluating = job.dev is not None and job.settings.evaluate_every > 0
+    arguments = _arguments(job, checkpoints, precision, device, evaluating=evaluating, resumed=resume is not None)
+    trainer = GroupTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=GroupTexts(job.dataset, job.groups),
+        loss=objective,
+        evaluator=DevEvaluator(job.dev, job.settings.measure) if evaluating and job.dev else None,
+        data_collator=collator_for(model),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Keeper(job.settings, evaluating=evaluating))
+    bar = ProgressBar(progress, job.what)
+    if is_main_process():
+        told = TrainingLog(folder / "training", objective.meter, job.target.name, tensorboard=job.settings.tensorboard)
+        trainer.add_callback(told)
+        trainer.add_callback(bar)
+    state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
+    try:
+        if state is None or not _finished(state, job.settings):
+            with _plain_words(job.settings), no_progress_bars():
+                trainer.train(resume_from_checkpoint=resume)
+            state = trainer.state
+        else:
+            trainer._load_from_checkpoint(resume)
+    finally:
+        bar.close()
+    kept = _keep(trainer.model, job, state, checkpoints)
+    wait_for_all()
+    return Fitted(trainer.model, state.global_step, kept, list(state.log_history))
+
+
+class GroupTrainer(MultiVectorEncoderTrainer):
+    """The trainer, with the groups in their own order, whole save points, and a stop where the loss is no number."""
+
+    def _build_dataloader(self, dataset: Any, batch_size: int, dataset_kind: str) -> DataLoader[Any]:
+        batches = BatchSampler(SequentialSampler(dataset), batch_size, drop_last=True)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Our own card is written at the end."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """One batch; refuses a loss that is not a number before it reaches the weights' save points."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if not math.isfinite(float(loss)):
+            step = self.state.global_step + 1
+            raise TrainingError(
+                f"the loss of step {step} is {float(loss)}: training has come apart. Lower the learning rate (now "
+                f"{self.args.learning_rate:g}), raise the temperatures or lengthen the warm-up; on a GPU try "
+                'precision = "fp32"'
+            )
+        return loss
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        self.model.save(str(output_dir or self.args.output_dir), create_model_card=False)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        wait_for_all()  # every process has written its part
+        if is_main_process():
+            folder = Path(str(self.args.output_dir))
+            mark_complete(folder, self.state.global_step)
+            drop_outdated(folder, keep={self.state.global_step, best_step(self.state.log_history) or 0})
+
+    def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
+        _load_weights(self.model, Path(checkpoint_path))
+
+
+def check_device(name: str) -> str:
+    """'cpu' or 'cuda'; which of several GPUs is for the launcher to say."""
+    device = choose_device(name)
+    if ":" in device:
+        number = device.split(":")[1]
+        raise UsageError(f"training uses the first GPU that it sees; instead of '{device}' set "
+                         f"CUDA_VISIBLE_DEVICES={number} and use 'cuda'")  # fmt: skip
+    return device
+
+
+def choose_precision(settings: FitSettings, device: str) -> str:
+    """The arithmetic of a device: fp32 on a CPU, where half precision is slow or missing."""
+    wanted = settings.precision
+    if device == "cpu":
+        if wanted in ("bf16", "fp16"):
+            raise SettingsError(
+                f"'{settings.section}.precision' is '{wanted}', and the training runs on a CPU; use 'auto' or 'fp32'"
+            )
+        return "fp32"
+    if wanted == "auto":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    return wanted
+
+
+def check_batch(settings: FitSettings) -> None:
+    """Refuse a batch that the processes cannot share evenly."""
+    processes = process_count()
+    if settings.batch_queries % processes:
+        raise SettingsError(
+            f"'{settings.section}.batch_queries' is {settings.batch_queries}, which {processes} processes cannot share "
+            "evenly; choose a multiple of the number of processes"
+        )
+
+
+def _arguments(
+    job: Job, folder: Path, precision: str, device: str, *, evaluating: bool, resumed: bool
+) -> MultiVectorEncoderTrainingArguments:
+    settings = job.settings
+    arguments = MultiVectorEncoderTrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=settings.batch_queries // process_count(),
+        max_steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=_SCHEDULES[settings.schedule],
+        warmup_steps=round(settings.warmup * settings.steps),
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.gradient_clip,
+        optim="adamw_torch",
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
+        use_cpu=device == "cpu",
+        seed=job.seed,
+        data_seed=job.seed,
+        eval_strategy="steps" if evaluating else "no",
+        eval_steps=settings.evaluate_every or None,
+        eval_on_start=evaluating and not resumed,
+        save_strategy="steps",
+        save_steps=settings.save_every,
+        logging_steps=settings.log_every,
+        logging_nan_inf_filter=False,
+        disable_tqdm=True,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_drop_last=True,
+        dataloader_pin_memory=device != "cpu",
+    )
+    arguments._n_gpu = min(1, arguments._n_gpu)  # one process, one GPU: several are for torchrun
+    return arguments
+
+
+def _finished(state: TrainerState, settings: FitSettings) -> bool:
+    return bool(state.global_step >= settings.steps) or should_stop(state.log_history, settings.patience)
+
+
+def _keep(model: MultiVectorEncoder, job: Job, state: TrainerState, checkpoints: Path) -> int:
+    """Put the weights that are kept into the model; returns their step."""
+    last = int(state.global_step)
+    best = best_step(state.log_history, count_start=job.settings.keep_start)
+    if best_step(state.log_history, count_start=True) == 0 and is_main_process():
+        log.warning("%s: no step was better on dev than the start", job.what)
+    if job.settings.keep == "last" or best is None or best == last:
+        return last
+    _load_weights(model, job.start if best == 0 else checkpoints / f"checkpoint-{best}")
+    return best
+
+
+def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:
+    loaded = load_checkpoint(str(folder), "cpu")
+    model.load_state_dict(loaded.state_dict())
+
+
+@contextmanager
+def _plain_words(settings: FitSettings) -> Iterator[None]:
+    """Say in a sentence that memory is short."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        reason: BaseException = error
+    except RuntimeError as error:
+        if not any(words in str(error).lower() for words in ("out of memory", "not enough memory", "allocate memory")):
+            raise
+        reason = error
+    else:
+        return
+    section = settings.section
+    raise TrainingError(
+        f"out of memory with {settings.batch_queries} queries × {settings.passages} passages a step: lower "
+        f"'{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a new "
+        f"encoder) ({str(reason).splitlines()[0][:100] if str(reason) else type(reason).__name__})"
+    ) from None
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove save points, which nobody needs after the end."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -1,0 +1,156 @@
+"""Candidates of every training query: its labelled positives, and the passages from which negatives are drawn.
+
+Rows of candidates stay on disk, in the blocks of the ranking or of the labels that they come from: a pool of half a
+million queries with 1,000 candidates each would be 4 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import fingerprint
+from colabel.data import Dataset
+from colabel.data.splits import TRAIN
+from colabel.data.strings import StringTable
+from colabel.errors import DataError
+from colabel.labels.artefact import Labels
+from colabel.ranking import Ranking
+
+Rows = npt.NDArray[np.int32]
+Scores = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """rows int32 and scores float32, both [queries, count], mapped from disk."""
+
+    rows: Rows
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Where groups are drawn from.
+
+    Attributes:
+        query_ids: queries with a positive, by query number.
+        positives: rows of each query's visible positives, rising.
+        passages: how many the collection has.
+        empty_positives: labelled passages without text, which were left out.
+        unranked: queries with a positive that have no candidates at all.
+        fingerprint: names all that the pool depends on.
+    """
+
+    query_ids: Sequence[str]
+    positives: Sequence[Rows]
+    passages: int
+    empty_positives: int
+    unranked: int
+    fingerprint: str
+    _blocks: Sequence[_Candidates]
+    _places: npt.NDArray[np.int32]
+    _depth: int
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def candidates(self, number: int) -> tuple[Rows, Scores]:
+        """Rows and scores (φ or BM25) of a query's candidates in their order, labelled positives among them."""
+        block, line = self._places[number]
+        if block < 0:
+            return np.zeros(0, np.int32), np.zeros(0, np.float32)
+        rows = np.asarray(self._blocks[block].rows[line, : self._depth])
+        kept = rows >= 0
+        return rows[kept], np.asarray(self._blocks[block].scores[line, : self._depth])[kept]
+
+    def negatives(self, number: int) -> tuple[Rows, Scores]:
+        """The same without labelled positives."""
+        rows, scores = self.candidates(number)
+        kept = ~np.isin(rows, self.positives[number])
+        return rows[kept], scores[kept]
+
+
+def pool_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: str = TRAIN) -> Pool:
+    """The top ``depth`` of a ranking (BM25's or θ's) as candidates of the queries of a split."""
+    check_collection(dataset, ranking.passage_ids, str(ranking.folder))
+    blocks, places = [], {}
+    for number, (query_ids, rows, scores) in enumerate(ranking.blocks()):
+        blocks.append(_Candidates(rows, scores))
+        places.update({query_id: (number, line) for line, query_id in enumerate(query_ids)})
+    named = {"ranking": ranking.manifest.fingerprint, "depth": depth}
+    return _pool(dataset, split, named, blocks, places, depth)
+
+
+def pool_from_labels(dataset: Dataset, labels: Labels) -> Pool:
+    """The candidates of a label artefact, with φ of the teacher θ as their scores."""
+    check_collection(dataset, labels.passage_ids, str(labels.folder))
+    blocks, places, width = [], {}, 1
+    for number, block in enumerate(labels.blocks()):
+        blocks.append(_Candidates(block.rows, block.base))
+        places.update({query_id: (number, line) for line, query_id in enumerate(block.query_ids)})
+        width = max(width, block.rows.shape[1])
+    # Which candidates there are does not depend on the teacher that scored them, so every student draws the same.
+    knowledge = labels.manifest.inputs["knowledge"]
+    named = {"knowledge": knowledge, "candidates": labels.manifest.settings["candidates"]}
+    return _pool(dataset, labels.split, named, blocks, places, width)
+
+
+def _pool(
+    dataset: Dataset,
+    split: str,
+    named: dict[str, object],
+    blocks: list[_Candidates],
+    places: dict[str, tuple[int, int]],
+    depth: int,
+) -> Pool:
+    positives, empty = _positive_rows(dataset, split)
+    query_ids = sorted(positives)  # so that the order of the label file does not matter
+    found = [places.get(query_id, (-1, -1)) for query_id in query_ids]
+    names = {
+        **named,
+        "labels": dataset.labels_fingerprint(split),
+        "passages": dataset.passages.fingerprint,
+        "split": split,
+    }
+    return Pool(
+        query_ids=query_ids,
+        positives=[positives[query_id] for query_id in query_ids],
+        passages=len(dataset.passages),
+        empty_positives=empty,
+        unranked=sum(block < 0 for block, _ in found),
+        fingerprint=fingerprint(names),
+        _blocks=blocks,
+        _places=np.array(found, dtype=np.int32).reshape(-1, 2),
+        _depth=depth,
+    )
+
+
+def _positive_rows(dataset: Dataset, split: str) -> tuple[dict[str, Rows], int]:
+    """Query id → rows of its visible positives that have a text, and how many have none."""
+    positives = dataset.positives(split)
+    found: dict[str, Rows] = {}
+    empty = 0
+    for query_id, passages in positives.items():
+        rows = np.sort(dataset.passages.rows(passages)).astype(np.int32)
+        filled = [row for row in rows.tolist() if dataset.passages[row].full_text]
+        empty += len(rows) - len(filled)
+        if filled:
+            found[query_id] = np.array(filled, dtype=np.int32)
+    if not found:
+        raise DataError(
+            f"no query of the split '{split}' of {dataset.name} has a relevant passage (grade {dataset.relevant_from} "
+            "or higher) with a text; there is nothing to train on"
+        )
+    return found, empty
+
+
+def check_collection(dataset: Dataset, ids: StringTable, folder: str) -> None:
+    """Refuse candidates whose rows mean other passages than the dataset's."""
+    ours = dataset.passages.ids
+    sample = range(0, len(ours), max(1, len(ours) // 100))
+    if len(ids) != len(ours) or any(ids[row] != ours[row] for row in sample):
+        raise DataError(f"{folder} was made from another collection than {dataset.name}; make it again from this one")

@@ -1,0 +1,81 @@
+"""Train in a process of its own: ``python drive.py JOB.json``. Used for kills, for torchrun and for comparing runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.train.small import Overlap
+
+from colabel.data import load_dataset
+from colabel.progress import SILENT, Progress, Task
+from colabel.ranking import open_ranking
+from colabel.settings import DistilSettings, TrainSettings
+from colabel.train import (
+    AskedTeacher,
+    dev_pool,
+    distil,
+    groups_for,
+    main_process_first,
+    pool_from_ranking,
+    train_teacher,
+)
+from colabel.train.batches import GroupTexts
+
+
+class DiesAt:
+    """Kills the process like ``kill -9`` once a number of steps is done."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        self._left -= steps
+        if self._left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def close(self) -> None:
+        pass
+
+
+def watch(path: Path) -> None:
+    """Write down which groups this process reads."""
+    original = GroupTexts.__getitem__
+    seen = path.with_name(f"{path.name}.{os.environ.get('RANK', '0')}").open("a", buffering=1)
+
+    def read(self: GroupTexts, number: int) -> dict[str, object]:
+        seen.write(f"{number}\n")
+        return original(self, number)
+
+    GroupTexts.__getitem__ = read  # type: ignore[method-assign]
+
+
+def main(job: dict[str, object]) -> None:
+    folder = Path(str(job["folder"]))
+    with main_process_first(cpu=True):  # two processes that write one cache at once would stop each other
+        dataset = load_dataset(str(folder / "data"), cache=Path(f"{job['out']}.cache"))
+    ranking = open_ranking(folder / "train")
+    dev = dev_pool(dataset, open_ranking(folder / "dev"), queries=10, depth=40) if job.get("dev") else None
+    progress: Progress = DiesAt(int(str(job["dies_at"]))) if job.get("dies_at") else SILENT
+    if job.get("watch"):
+        watch(Path(str(job["watch"])))
+    out, start, seed = Path(str(job["out"])), Path(str(job["start"])), int(str(job.get("seed", 0)))
+    table = dict(job["settings"])  # type: ignore[call-overload]
+    if job["kind"] == "teacher":
+        settings = TrainSettings(**table)
+        train_teacher(dataset, start, ranking, out, settings=settings, seed=seed, dev=dev, progress=progress)
+        return
+    student = DistilSettings(**table)
+    groups = groups_for(pool_from_ranking(dataset, ranking, depth=student.candidates), student, seed)
+    target = AskedTeacher(Overlap(dataset))
+    distil(dataset, start, groups, target, out, settings=student, seed=seed, dev=dev, progress=progress)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

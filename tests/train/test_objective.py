@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tests.train.small import Overlap, Small
+
+from colabel.data.strings import StringTable
+from colabel.encode.colbert import load_checkpoint
+from colabel.errors import DataError, SettingsError
+from colabel.labels.artefact import LabelBlock
+from colabel.train import AskedTeacher, Groups, HardLabels, StoredScores, draw_groups, pool_from_ranking
+from colabel.train.batches import GroupTexts, collator_for
+from colabel.train.losses import batch_scores
+from colabel.train.objective import Comparison, Objective
+
+
+class Itself:
+    """φ of a model as its own teacher, from the vectors that encoding gives."""
+
+    name = "itself"
+    fingerprint = "itself"
+
+    def __init__(self, small: Small, model: Any) -> None:
+        self._dataset = small.dataset
+        self._model = model
+
+    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        texts = [self._dataset.queries[query_id] for query_id in query_ids]
+        queries = self._model.encode_query(texts, show_progress_bar=False, convert_to_numpy=False)
+        found = []
+        for query, line in zip(queries, rows.tolist(), strict=True):
+            passages = [self._dataset.passages[row].full_text for row in line]
+            vectors = self._model.encode_document(passages, show_progress_bar=False, convert_to_numpy=False)
+            found.append([float((query @ passage.T).max(dim=1).values.sum()) for passage in vectors])
+        return np.array(found, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def groups(small: Small) -> Groups:
+    return draw_groups(pool_from_ranking(small.dataset, small.train, depth=20), count=12, size=3, seed=0)
+
+
+@pytest.fixture
+def model(small: Small) -> Any:
+    return load_checkpoint(str(small.encoder), "cpu")
+
+
+def loss_of(
+    objective: Objective, small: Small, groups: Groups, numbers: Sequence[int] = range(4)
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of some groups, and the length of its gradient."""
+    texts = GroupTexts(small.dataset, groups)
+    batch = collator_for(objective.model)([texts[number] for number in numbers])
+    features = [
+        {name.removeprefix(f"{column}_"): value for name, value in batch.items() if name.startswith(f"{column}_")}
+        for column in ("query", "passage")
+    ]
+    objective.model.train()
+    objective.model.zero_grad()
+    loss = objective(features, batch["label"])
+    loss.backward()
+    norms = [parameter.grad.norm() for parameter in objective.model.parameters() if parameter.grad is not None]
+    return loss.detach(), torch.stack(norms).norm()
+
+
+@pytest.mark.parametrize("scope", ["group", "batch"])
+def test_self_distillation_from_its_own_weights_starts_at_no_loss(
+    small: Small, groups: Groups, model: Any, scope: str
+) -> None:
+    teacher = AskedTeacher(Itself(small, load_checkpoint(str(small.encoder), "cpu")))
+    equal = Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5)
+    loss, length = loss_of(Objective(model, groups, teacher, equal), small, groups)
+    assert abs(float(loss)) < 1e-6
+    assert float(length) < 1e-4
+    for other in (
+        Comparison(scope=scope, temperature=0.5, teacher_temperature=0.25),
+        Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5, floor=True),
+        Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5, hard_weight=0.5),
+    ):
+        loss, length = loss_of(Objective(model, groups, teacher, other), small, groups)
+        assert float(loss) > 1e-3
+        assert float(length) > 1e-2
+
+
+def test_hard_labels_over_the_whole_batch_are_equation_5(small: Small, groups: Groups, model: Any) -> None:
+    """Softmax over B·(1 + n), worked out from encode_query and encode_document."""
+    comparison = Comparison(scope="batch", temperature=0.5)
+    loss, _ = loss_of(Objective(model, groups, HardLabels(), comparison), small, groups)
+    rows = groups.rows[:4].reshape(-1)
+    query_ids = [groups.pool.query_ids[number] for number in groups.queries[:4].tolist()]
+    model.eval()
+    scores = Itself(small, model).score(query_ids, np.tile(rows, (4, 1)).astype(np.int64)) / 0.5
+    expected = []
+    for place, query in enumerate(groups.queries[:4].tolist()):
+        known = set(groups.pool.positives[query].tolist())
+        others = [column for column, row in enumerate(rows.tolist()) if row not in known]
+        powers = np.exp(scores[place, [3 * place, *others]].astype(np.float64))
+        expected.append(-np.log(powers[0] / powers.sum()))
+    assert float(loss) == pytest.approx(np.mean(expected), abs=1e-4)
+
+
+def test_a_passage_that_is_relevant_to_two_queries_punishes_neither(small: Small, groups: Groups, model: Any) -> None:
+    """Row 0 is relevant to query 0, and drawn as a negative of another: its column is left out for query 0."""
+    rows = groups.rows[:2].copy()
+    queries = groups.queries[:2].copy()
+    queries[0], rows[0] = 0, [1, 20, 21]
+    queries[1], rows[1] = 1, [3, 0, 22]
+    both = Groups(queries, rows, 0, (0, 0), groups.pool, "made")
+    objective = Objective(model, both, HardLabels(), Comparison(scope="batch"))
+    scores = torch.zeros(2, 6, requires_grad=True)
+    flat = torch.tensor(rows.reshape(1, -1)).expand(2, -1)
+    outcome = objective.compare(scores, torch.tensor(queries).long(), flat.long(), torch.tensor([0, 3]))
+    outcome.loss.backward()
+    assert scores.grad is not None
+    assert scores.grad[0, 4] == 0.0
+    assert scores.grad[1, 4] > 0.0, "for the query that it is not relevant to, it is a negative"
+    assert outcome.loss.item() == pytest.approx((np.log(5) + np.log(6)) / 2, abs=1e-6)
+
+
+class FakeLabels:
+    """Labels in memory."""
+
+    teacher = "fake"
+    fingerprint = "fake"
+    folder = Path("labels")
+
+    def __init__(self) -> None:
+        rows = np.array([[5, 2, 9, -1], [7, 1, -1, -1]], np.int32)
+        scores = np.array([[0.5, 0.2, np.nan, -np.inf], [0.7, 0.1, -np.inf, -np.inf]], np.float32)
+        self._block = LabelBlock(["q0", "q1"], rows, scores, scores, np.zeros((2, 4), np.uint8))
+        self.query_ids = StringTable.of(["q0", "q1"])
+
+    def blocks(self) -> list[LabelBlock]:
+        return [self._block]
+
+
+def test_stored_scores_are_looked_up_by_row() -> None:
+    stored = StoredScores(FakeLabels())  # type: ignore[arg-type]
+    found = stored.scores(["q1", "q0"], np.array([[1, 7, 3], [9, 5, 2]]))
+    assert found is not None
+    assert np.array_equal(found, np.array([[0.1, 0.7, np.nan], [np.nan, 0.5, 0.2]], np.float32), equal_nan=True)
+    assert stored.name == "fake"
+    with pytest.raises(DataError, match="no labels of the training query 'q7'"):
+        stored.scores(["q7"], np.array([[1]]))
+
+
+def test_targets_name_themselves(small: Small) -> None:
+    assert (HardLabels().name, HardLabels(0.1).name) == ("hard", "uniform")
+    assert HardLabels().fingerprint != HardLabels(0.1).fingerprint
+    assert HardLabels().scores(["q"], np.zeros((1, 1), np.int64)) is None
+    assert AskedTeacher(Overlap(small.dataset)).name == "overlap"
+    with pytest.raises(SettingsError, match="smoothing"):
+        HardLabels(1.0)
+
+
+def test_memory_of_scores_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many queries there are, similarities of one chunk are held at once."""
+    monkeypatch.setattr("colabel.train.losses.SCORE_ELEMENTS", 6 * 4 * 3)
+    largest = 0
+    original = torch.einsum
+
+    def watch(rule: str, *parts: torch.Tensor) -> torch.Tensor:
+        nonlocal largest
+        result = original(rule, *parts)
+        largest = max(largest, result.numel())
+        return result
+
+    monkeypatch.setattr(torch, "einsum", watch)
+    ones = torch.ones
+    batch_scores(torch.randn(50, 3, 2), ones(50, 3), torch.randn(6, 4, 2), ones(6, 4).bool())
+    assert largest <= 6 * 4 * 3

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import MultiVectorEncoder
+from tests.train.small import ENCODER, Overlap, Small
+
+from colabel.data import hide_labels
+from colabel.encode import open_encoder, prepare_encoder
+from colabel.encode.weights import weights_fingerprint
+from colabel.errors import DataError, SettingsError, TrainingError, UsageError
+from colabel.progress import Task
+from colabel.settings import CollectiveSettings, DistilSettings, EncoderSettings, TrainSettings
+from colabel.train import (
+    AskedTeacher,
+    HardLabels,
+    Target,
+    TrainedModel,
+    describe_collective,
+    dev_pool,
+    distil,
+    export_pylate,
+    groups_for,
+    open_model,
+    pool_from_ranking,
+    train_teacher,
+)
+from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
+from colabel.train.fit import GroupTrainer, check_device, choose_precision
+from colabel.train.losses import Outcome
+
+BY_HEART = TrainSettings(steps=60, batch_queries=5, passages=3, learning_rate=2e-3, evaluate_every=30)
+SHORT = DistilSettings(steps=4, batch_queries=2, passages=3, learning_rate=1e-3, evaluate_every=0, log_every=1)
+
+
+def student(small: Small, out: Path, target: Target | None = None, *, seed: int = 0, **kwargs: Any) -> TrainedModel:
+    """Train a student for a few steps."""
+    settings = kwargs.pop("settings", SHORT)
+    groups = groups_for(pool_from_ranking(small.dataset, small.train, depth=20), settings, seed)
+    target = target or AskedTeacher(Overlap(small.dataset))
+    return distil(small.dataset, small.encoder, groups, target, out, settings=settings, seed=seed, **kwargs)
+
+
+def same(first: Path, second: Path) -> bool:
+    """Whether two checkpoints hold the same bytes of weights."""
+    names = ("model.safetensors", "1_Dense/model.safetensors")
+    return all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+
+
+def scores_of(model: MultiVectorEncoder, small: Small) -> torch.Tensor:
+    queries = model.encode_query([small.dataset.queries[f"q{n}"] for n in range(5)], show_progress_bar=False)
+    passages = model.encode_document([small.dataset.passages[n].full_text for n in range(9)], show_progress_bar=False)
+    return model.similarity(queries, passages)
+
+
+@pytest.fixture(scope="module")
+def teacher(small: Small, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    """A model that was trained on ten queries until it knew them."""
+    out = tmp_path_factory.mktemp("teacher") / "model"
+    dev = dev_pool(small.dataset, small.train, queries=10, depth=20, split="train")
+    return train_teacher(small.dataset, small.encoder, small.train, out, settings=BY_HEART, dev=dev)
+
+
+def test_a_model_learns_ten_queries_by_heart(teacher: TrainedModel) -> None:
+    losses = [line["loss"] for line in teacher.log if "loss" in line]
+    assert losses[-1] < 0.1 * losses[0]
+    values = [line["nDCG@10"] for line in teacher.log if "nDCG@10" in line]
+    assert len(values) == 3, "before the first step, and every 30"
+    assert values[-1] > values[0] + 0.4
+    assert teacher.manifest.counts["kept_value"] == max(values[1:])
+    assert teacher.manifest.counts["start_value"] == values[0]
+
+
+def test_the_log(teacher: TrainedModel) -> None:
+    lines = [line for line in teacher.log if "loss" in line]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40, 50, 60]
+    for line in lines:
+        assert set(line) == {
+            "step", "loss", "learning_rate", "gradient_norm", "target_entropy", "taught", "passages_per_second",
+            "teacher_seconds",
+        }  # fmt: skip
+        assert line["passages_per_second"] > 0
+        assert line["taught"] == 1.0
+    assert lines[0]["learning_rate"] > lines[-1]["learning_rate"] > 0
+    assert not list(teacher.folder.rglob("*.bin")) + list(teacher.folder.rglob("*.pt*")), "no pickles in an artefact"
+    assert sorted(path.name for path in (teacher.folder / "training").iterdir()) == ["log.jsonl", "summary.json"]
+
+
+def test_a_process_without_colabel_reads_the_checkpoint(teacher: TrainedModel, small: Small) -> None:
+    program = """
+import json, sys
+sys.modules["colabel"] = None
+from sentence_transformers import MultiVectorEncoder
+folder, queries, passages = json.loads(sys.argv[1])
+model = MultiVectorEncoder(folder, device="cpu")
+found = model.similarity(model.encode_query(queries), model.encode_document(passages))
+print(json.dumps(found.tolist()))
+"""
+    queries = [small.dataset.queries[f"q{n}"] for n in range(5)]
+    passages = [small.dataset.passages[n].full_text for n in range(9)]
+    argument = json.dumps([str(teacher.folder), queries, passages])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        [sys.executable, "-c", program, argument], capture_output=True, text=True, check=True, cwd="/", env=environment
+    )
+    theirs = torch.tensor(json.loads(run.stdout.splitlines()[-1]))
+    ours = open_model(teacher.folder)
+    prepare = EncoderSettings(model=str(ours.folder))
+    prepare_encoder(prepare, small.dataset.passages, teacher.folder.parent / "prepared")
+    encoder = open_encoder(teacher.folder.parent / "prepared", prepare)
+    assert torch.allclose(scores_of(encoder.model, small), theirs, atol=1e-5)
+    assert encoder.passage_limit == 24, "lengths and markers go along"
+    assert encoder.model.prompts["query"] == "[unused0] "
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_pylates_layout(small: Small, tiny_model: Path, teacher: TrainedModel, tmp_path: Path, expanded: bool) -> None:
+    """Read back through sentence-transformers' own reader of PyLate checkpoints."""
+    folder = teacher.folder
+    if expanded:
+        folder = tmp_path / "expanded"
+        settings = EncoderSettings(model=str(tiny_model), expand_queries=True, **ENCODER)
+        prepare_encoder(settings, small.dataset.passages, folder)
+    export_pylate(folder, tmp_path / "pylate")
+    table = json.loads((tmp_path / "pylate" / "config_sentence_transformers.json").read_text())
+    assert table["model_type"] == "ColBERT"
+    assert (table["query_prefix"], table["document_prefix"], table["query_length"]) == ("[unused0]", "[unused1]", 12)
+    assert table["do_query_expansion"] is expanded
+    modules = json.loads((tmp_path / "pylate" / "modules.json").read_text())
+    assert [module["type"].split(".")[0] for module in modules] == ["sentence_transformers", "pylate"]
+    ours, theirs = (MultiVectorEncoder(str(path), device="cpu") for path in (folder, tmp_path / "pylate"))
+    assert torch.allclose(scores_of(ours, small), scores_of(theirs, small), atol=1e-5)
+    assert "," in small.dataset.passages[1].full_text, "punctuation is skipped by both"
+
+
+def test_the_card(teacher: TrainedModel, small: Small, tmp_path: Path) -> None:
+    about = describe_collective(CollectiveSettings(beta=0.5))
+    model = student(small, tmp_path / "s", about=about)
+    card = (model.folder / "README.md").read_text()
+    for part in (
+        "| β | 0.5 |",
+        "f_p | 3",
+        "f_c | 24",
+        "f_e | 10",
+        "| target | overlap |",
+        "sentence-transformers | 6.",
+    ):
+        assert part in card
+    assert "nDCG@10 on dev" in (teacher.folder / "README.md").read_text()
+
+
+def test_the_same_seed_gives_the_same_weights(small: Small, tmp_path: Path) -> None:
+    first, again = (student(small, tmp_path / name) for name in ("first", "again"))
+    assert first.fingerprint == again.fingerprint
+    assert same(first.folder, again.folder)
+    assert weights_fingerprint(str(first.folder)) == weights_fingerprint(str(again.folder)), "an index of it is reused"
+    other = student(small, tmp_path / "other", seed=1)
+    assert not same(first.folder, other.folder)
+    assert not same(first.folder, small.encoder)
+
+
+def test_hidden_labels_do_not_change_a_student(small: Small, tmp_path: Path) -> None:
+    """Two datasets that differ in hidden labels alone give the same fingerprint and the same bytes."""
+    sparse = hide_labels(small.dataset, keep=1, seed=0)
+    without = type(sparse)(**{**vars(sparse), "_hidden": {}})
+    made = []
+    for name, dataset in (("with", sparse), ("without", without)):
+        groups = groups_for(pool_from_ranking(dataset, small.train, depth=20), SHORT, 0)
+        made.append(distil(dataset, small.encoder, groups, HardLabels(), tmp_path / name, settings=SHORT))
+    assert made[0].fingerprint == made[1].fingerprint
+    assert same(made[0].folder, made[1].folder)
+
+
+def test_fingerprints_name_what_matters(small: Small, tmp_path: Path) -> None:
+    base = student(small, tmp_path / "m", HardLabels())
+    stamp = (tmp_path / "m" / "manifest.json").stat().st_mtime_ns
+    for settings in (
+        DistilSettings(**{**SHORT.as_dict(), "teacher_temperature": 0.1}),
+        DistilSettings(**{**SHORT.as_dict(), "save_every": 3}),
+        DistilSettings(**{**SHORT.as_dict(), "measure": "RR@10"}),
+    ):
+        student(small, tmp_path / "m", HardLabels(), settings=settings)
+    assert (tmp_path / "m" / "manifest.json").stat().st_mtime_ns == stamp, "nothing of that concerns hard labels"
+    smoothed = student(small, tmp_path / "m", HardLabels(0.2))
+    assert smoothed.fingerprint != base.fingerprint
+    assert smoothed.manifest.settings["target"] == "uniform"
+
+
+def test_the_best_weights_are_kept_and_training_stops_early(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = iter([0.9, 0.3, 0.5, 0.4, 0.4])
+    monkeypatch.setattr("colabel.train.evaluator.DevPool.evaluate", lambda *args: {"nDCG@10": next(values)})
+    dev = dev_pool(small.dataset, small.dev, queries=5, depth=20)
+    wanted = {**SHORT.as_dict(), "steps": 8, "evaluate_every": 2, "patience": 4, "save_every": 100}
+    with caplog.at_level(logging.WARNING, logger="colabel"):
+        best = student(small, tmp_path / "best", settings=DistilSettings(**wanted), dev=dev)
+    assert best.manifest.counts["kept_step"] == 4
+    assert best.manifest.counts["kept_value"] == 0.5
+    assert "no step was better on dev than the start" in caplog.text
+    values = iter([0.9, 0.3, 0.5])
+    start = student(
+        small, tmp_path / "start", settings=DistilSettings(**wanted | {"patience": 2, "keep_start": True}), dev=dev
+    )
+    assert start.manifest.counts["stopped_early"]
+    assert (start.manifest.counts["steps"], start.manifest.counts["kept_step"]) == (4, 0)
+    assert same(start.folder, small.encoder)
+    values = iter([0.1, 0.3, 0.5, 0.4, 0.2])
+    last = student(small, tmp_path / "last", settings=DistilSettings(**wanted | {"keep": "last"}), dev=dev)
+    assert last.manifest.counts["kept_step"] == 8
+    half = student(small, tmp_path / "four", settings=DistilSettings(**wanted | {"evaluate_every": 0, "patience": 0}))
+    assert same(last.folder, half.folder), "evaluating does not disturb training"
+
+
+def test_a_loss_that_is_no_number_stops_with_a_remedy(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Outcome(torch.tensor(math.nan, requires_grad=True), torch.zeros(()), 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("colabel.train.objective.distillation_loss", lambda *args, **kwargs: nothing)
+        with pytest.raises(TrainingError, match=r"loss of step 1 is nan: .*Lower the learning rate \(now 0\.001\)"):
+            student(small, tmp_path / "mad")
+    assert not (tmp_path / "mad").exists()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    monkeypatch.setattr(GroupTrainer, "training_step", full)
+    with pytest.raises(TrainingError, match=r"2 queries × 3 passages a step: lower 'distil\.batch_queries'"):
+        student(small, tmp_path / "full")
+
+
+def test_a_teacher_that_scored_none_of_the_drawn_pairs_is_noticed(small: Small, tmp_path: Path) -> None:
+    """As happens with labels whose pairs were chosen for another seed."""
+
+    class Mute(Overlap):
+        def score(self, query_ids: Any, rows: Any) -> Any:
+            return np.full(rows.shape, np.nan, dtype=np.float32)
+
+    with pytest.raises(TrainingError, match="'overlap' has scored none of the passages drawn up to step 1"):
+        student(small, tmp_path / "mute", AskedTeacher(Mute(small.dataset)))
+
+
+def test_what_does_not_fit_is_refused_before_training(small: Small, tmp_path: Path) -> None:
+    pool = pool_from_ranking(small.dataset, small.train, depth=20)
+    groups = groups_for(pool, SHORT, 0)
+    longer = DistilSettings(**{**SHORT.as_dict(), "steps": 5})
+    with pytest.raises(UsageError, match="8 groups of 3 passages were drawn, and the settings ask for 10 of 3"):
+        distil(small.dataset, small.encoder, groups, HardLabels(), tmp_path / "x", settings=longer)
+    whole = DistilSettings(**{**SHORT.as_dict(), "scope": "batch"})
+    stored = types.SimpleNamespace(name="ce", fingerprint="f", any_passage=False)
+    with pytest.raises(UsageError, match="stored labels of 'ce' hold a query's own candidates"):
+        distil(small.dataset, small.encoder, groups, stored, tmp_path / "x", settings=whole)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'nope' is not a measure"):
+        student(small, tmp_path / "x", settings=DistilSettings(**{**SHORT.as_dict(), "measure": "nope"}))
+    with pytest.raises(UsageError, match="does not exist"):
+        distil(small.dataset, tmp_path / "nowhere", groups, HardLabels(), tmp_path / "x", settings=SHORT)
+    with pytest.raises(SettingsError, match=r"'distil\.precision' is 'bf16', and the training runs on a CPU"):
+        choose_precision(DistilSettings(precision="bf16"), "cpu")
+    assert choose_precision(DistilSettings(), "cpu") == "fp32"
+    assert check_device("cpu") == "cpu"
+    with pytest.raises(SettingsError, match="stopping early needs evaluations"):
+        DistilSettings(patience=2, evaluate_every=0)
+    with pytest.raises(DataError, match="no query 'v0'"):
+        dev_pool(small.dataset, small.train, queries=5, depth=5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_half_written_save_points_do_not_count(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"x")
+    assert last_checkpoint(tmp_path / "none") is None
+    mark_complete(tmp_path, 5)
+    mark_complete(tmp_path, 10)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert not (tmp_path / "checkpoint-15").exists()
+    drop_outdated(tmp_path, keep={10})
+    assert [place.name for place in tmp_path.iterdir()] == ["checkpoint-10"]
+
+
+class Bar:
+    """Records what a progress bar is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        self.told.append((what, total, unit))
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        self.told.append(steps)
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+def test_progress_and_silence(small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bar = Bar()
+    student(small, tmp_path / "m", progress=bar)
+    assert bar.told == [("student (overlap)", 4, "steps"), 0, 1, 1, 1, 1, "closed"]
+    assert capfd.readouterr().out == ""
+
+
+def test_tensorboard_where_it_is_installed(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard is not among our requirements: a stand-in takes what its writer would."""
+    told: list[Any] = []
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int | None) -> None:
+            told.append((Path(folder).name, purge_step))
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            assert math.isfinite(value)
+            told.append((name, step))
+
+        def close(self) -> None:
+            told.append("closed")
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    student(small, tmp_path / "m")
+    assert told[0] == ("tensorboard", None)
+    assert ("loss", 1) in told
+    assert ("target_entropy", 4) in told
+    assert told[-1] == "closed"
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert student(small, tmp_path / "none").log
+
+
+def test_the_weights_do_change_and_all_of_them(small: Small, teacher: TrainedModel) -> None:
+    before, after = (load_file(folder / "model.safetensors") for folder in (small.encoder, teacher.folder))
+    still = [name for name in before if torch.equal(before[name], after[name])]
+    assert all("pooler" in name for name in still), still
