@@ -475,7 +475,10 @@ class DistilSettings(FitSettings):
         8, low=2, high=1024, help="passages of each query in a step, 1 + n: a positive, n negatives"
     )
     candidates: int = setting(
-        100, low=1, high=100_000, help="top-ranked passages of a query from which negatives are drawn"
+        100,
+        low=1,
+        high=100_000,
+        help="top-ranked passages of a query from which negatives are drawn; never more than 'labels.candidates'",
     )
     scope: str = setting(
         "group",

@@ -48,7 +48,7 @@ def cluster(
             running &= ~finished
             if not bool(running.any()):
                 break
-            if 2 * int(running.sum()) <= len(running):  # copying the rest costs less than working on the finished
+            if 4 * int(running.sum()) <= 3 * len(running):  # copying the rest costs less than working on the finished
                 work, active, running = work.part(running), active[running], running[running]
     result[active[running]] = work.centroids[running]
     return result

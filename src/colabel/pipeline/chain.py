@@ -72,7 +72,7 @@ class Chain:
     def knowledge(self) -> Knowledge:
         """θ's ranking of the training queries and their collective knowledge."""
         collective = self.recipe.collective
-        depth = max(self.recipe.labels.candidates, self.recipe.distil.candidates, collective.feedback_passages)
+        depth = max(self.recipe.labels.candidates, collective.feedback_passages)
         return collect(
             self.bench.dataset,
             self.index,
@@ -87,7 +87,8 @@ class Chain:
     def groups(self) -> Groups:
         """The queries and passages of every step, the same for all students."""
         settings = self.recipe.distil
-        pool = pool_from_ranking(self.bench.dataset, self.knowledge.ranking, depth=settings.candidates)
+        depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
+        pool = pool_from_ranking(self.bench.dataset, self.knowledge.ranking, depth=depth)
         return groups_for(pool, settings, self.seed)
 
     @cached_property

@@ -1,0 +1,7 @@
+"""A finished study as a page, a Markdown file and a JSON file. Nothing is computed here."""
+
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.render import ReportFiles, report, write_report
+from colabel.reporting.study_file import read_study, write_study
+
+__all__ = ["ReportFiles", "StudyDocument", "read_study", "report", "write_report", "write_study"]

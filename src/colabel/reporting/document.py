@@ -1,0 +1,117 @@
+"""What a finished study found: ``study.json``, the one input of a report.
+
+The runner of the study computes all figures, fills a :class:`StudyDocument` and writes it with
+:func:`colabel.reporting.write_study`; a report only shows them. Every part but the name and the measures may be left
+out (absent, null or empty), and the report then leaves out the section. Figures that could not be computed are None.
+In JSON, dataclasses are objects with the names of their fields, tuples are lists; unknown keys are ignored, so that a
+later program may add some.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from colabel.errors import UsageError
+from colabel.evaluation.comparison import Comparison
+from colabel.reporting.reading import UnreadableError, parse, plain
+from colabel.reporting.records import (
+    DatasetSummary,
+    Efficiency,
+    Environment,
+    Example,
+    Figures,
+    Mean,
+    SweepRow,
+    System,
+    TeacherQuality,
+    TrainingCurve,
+)
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyDocument:
+    """All that a report shows.
+
+    Attributes:
+        measures: in the order of the tables; the first is the one that plots of a single measure show.
+        systems: rows in the order of the tables, failed ones included.
+        reference: slug of the system that differences and scatter plots are against.
+        relevant_from: grade from which passages count as relevant.
+        per_query: slug → measure → query id → value.
+        comparisons: measure → tests between systems, which go by their slugs.
+        label_quality: teacher → grade (as text) → how its scores rank relevant passages.
+        suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
+        prf_gain: split → gain of ColBERT-PRF over ColBERT in the first measure.
+        training: slug → curves.
+        recipe: the TOML text.
+        seconds: stage → seconds, in the order in which they ran.
+        notes: sentences that a reader must know.
+    """
+
+    name: str
+    measures: tuple[str, ...]
+    split: str = "test"
+    relevant_from: int = 1
+    reference: str | None = "colbert"
+    dataset: DatasetSummary | None = None
+    systems: tuple[System, ...] = ()
+    per_query: Mapping[str, Mapping[str, Figures]] = dataclasses.field(default_factory=dict)
+    comparisons: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    label_quality: Mapping[str, Mapping[str, TeacherQuality]] = dataclasses.field(default_factory=dict)
+    suggestions: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
+    prf_gain: Mapping[str, Mean] = dataclasses.field(default_factory=dict)
+    sweep: tuple[SweepRow, ...] = ()
+    examples: tuple[Example, ...] = ()
+    training: Mapping[str, TrainingCurve] = dataclasses.field(default_factory=dict)
+    efficiency: Efficiency | None = None
+    recipe: str = ""
+    environment: Environment | None = None
+    seconds: Figures = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if not self.measures:
+            raise UsageError("measures: a study has at least one")
+        slugs = [system.slug for system in self.systems]
+        twice = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
+        if twice is not None:
+            raise UsageError(f"systems: two have the slug '{twice}'")
+
+    @classmethod
+    def from_json(cls, value: Any) -> StudyDocument:
+        """The document that parsed JSON holds.
+
+        Raises:
+            UnreadableError: of another format, a part has the wrong type, no measure, or two systems have one slug.
+        """
+        found = value.get("format") if isinstance(value, Mapping) else FORMAT
+        if found != FORMAT:
+            raise UnreadableError(f"format: expected {FORMAT}, found {found!r}; run the study again with this colabel")
+        try:
+            return parse(cls, value)
+        except UsageError as error:
+            raise UnreadableError(str(error)) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        found: dict[str, Any] = plain(self)
+        return {"format": found.pop("format"), **found}
+
+    @property
+    def finished(self) -> tuple[System, ...]:
+        """The systems that have figures."""
+        return tuple(system for system in self.systems if system.failed is None)
+
+    def system(self, slug: str | None) -> System | None:
+        """The system of a slug."""
+        return next((system for system in self.systems if system.slug == slug), None)
+
+    def title(self, slug: str) -> str:
+        """A system's name in tables; the slug itself where the study has no such row."""
+        found = self.system(slug)
+        return found.title if found else slug

@@ -1,0 +1,86 @@
+"""Queries whose labels changed most, with their expansion tokens and passages."""
+
+from __future__ import annotations
+
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import NONE, decimal
+from colabel.reporting.highlight import highlighted
+from colabel.reporting.markdown import escaped
+from colabel.reporting.markup import Markup, join, tag
+from colabel.reporting.parts import Custom, Section, Text
+from colabel.reporting.records import Example, ExamplePassage
+
+
+def examples_section(document: StudyDocument) -> tuple[Section, ...]:
+    """One card for each query."""
+    if not document.examples:
+        return ()
+    intro = (
+        "Queries whose labels changed most. Tokens are those nearest to the collective centroids, with σ; passages "
+        "show their rank by φ and by the teacher score, and the tokens of the expansion that they match."
+    )
+    cards = tuple(Custom(_card(example), _lines(example)) for example in document.examples)
+    return (Section("examples", "Examples", (Text(intro), *cards)),)
+
+
+def _card(example: Example) -> Markup:
+    heading = tag("h3", example.query or example.query_id)
+    shown_id = tag("p", "query ", tag("code", example.query_id), class_="detail") if example.query else None
+    tokens = [
+        tag("li", token.token, tag("span", decimal(token.sigma), class_="detail") if token.sigma is not None else None)
+        for token in example.tokens
+    ]
+    passages = [tag("li", _passage(passage)) for passage in example.passages]
+    return tag(
+        "article",
+        heading,
+        shown_id,
+        tag("ul", *tokens, class_="tokens", aria_label="expansion tokens with σ") if tokens else None,
+        tag("ol", *passages, class_="passages") if passages else None,
+        class_="example",
+    )
+
+
+def _passage(passage: ExamplePassage) -> Markup:
+    move = tag("span", _move(passage), class_=f"move {_direction(passage)}")
+    badges = [tag("span", name, class_=f"badge {name.split()[0]}") for name in _badges(passage)]
+    head = tag("p", move, *badges, tag("code", passage.passage_id), class_="passage-head")
+    title = tag("p", highlighted(passage.title, passage.matched), class_="passage-title") if passage.title else None
+    text = tag("p", highlighted(passage.text, passage.matched), class_="passage-text") if passage.text else None
+    matched = None
+    if passage.matched and not passage.text:
+        marks = join((tag("mark", token) for token in passage.matched), " ")
+        matched = tag("p", "matches ", marks, class_="passage-text")
+    return join([head, title, text, matched])
+
+
+def _move(passage: ExamplePassage) -> str:
+    return f"{_rank(passage.before)} → {_rank(passage.after)}"
+
+
+def _rank(rank: int | None) -> str:
+    return NONE if rank is None else f"{rank:,}"
+
+
+def _direction(passage: ExamplePassage) -> str:
+    beyond = 10**9
+    before, after = passage.before or beyond, passage.after or beyond
+    return "up" if after < before else "down" if after > before else "same"
+
+
+def _badges(passage: ExamplePassage) -> list[str]:
+    return ["labelled"] * passage.labelled + ["hidden positive"] * bool(passage.hidden_positive)
+
+
+def _lines(example: Example) -> str:
+    named = f" ({escaped(example.query_id)})" if example.query else ""
+    lines = [f"### {escaped(example.query or example.query_id)}{named}", ""]
+    if example.tokens:
+        tokens = (f"{escaped(one.token)} ({decimal(one.sigma)})" for one in example.tokens)
+        lines += [f"Expansion tokens (σ): {', '.join(tokens)}", ""]
+    for passage in example.passages:
+        badges = "".join(f" **{name}**" for name in _badges(passage))
+        matched = f"; matches {escaped(', '.join(passage.matched))}" if passage.matched else ""
+        title = f": {escaped(passage.title)}" if passage.title else ""
+        lines.append(f"- {_move(passage)}{badges} {escaped(passage.passage_id)}{title}{matched}")
+    return "\n".join(lines).rstrip()

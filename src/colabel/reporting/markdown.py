@@ -1,0 +1,84 @@
+"""The report as Markdown: the same sections without plots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from colabel.reporting.parts import Cell, Code, Custom, Folded, Part, Row, Section, Table, Text
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
+
+
+def markdown(title: str, about: Sequence[tuple[str, str]], sections: Sequence[Section]) -> str:
+    """The whole file."""
+    lines = [f"# {escaped(title)}", ""]
+    lines += [f"- {escaped(name)}: {escaped(value)}" for name, value in about]
+    for section in sections:
+        lines += ["", f"## {escaped(section.title)}"]
+        for part in section.parts:
+            lines += _part(part)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def escaped(text: str) -> str:
+    r"""Text that Markdown shows as it is, on one line.
+
+    >>> escaped("a|b *c* <script>")
+    'a\\|b \\*c\\* &lt;script&gt;'
+    """
+    flat = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", flat)
+
+
+def _part(part: Part) -> list[str]:
+    if isinstance(part, Text):
+        return ["", escaped(part.text)]
+    if isinstance(part, Table):
+        return ["", *_table(part)]
+    if isinstance(part, Code):
+        return ["", *_code(part)]
+    if isinstance(part, Custom):
+        return ["", part.markdown]
+    if isinstance(part, Folded):
+        inside = [line for inner in part.parts for line in _part(inner)]
+        return ["", f"<details><summary>{escaped(part.summary)}</summary>", *inside, "", "</details>"]
+    return []
+
+
+def _code(code: Code) -> list[str]:
+    longest = max((len(run) for run in re.findall("`+", code.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{code.language}", code.text.rstrip("\n"), fence]
+
+
+def _table(table: Table) -> list[str]:
+    header = "| " + " | ".join(escaped(column.title) for column in table.columns) + " |"
+    rule = "|" + "|".join("---:" if column.number else "---" for column in table.columns) + "|"
+    rows = [_row(row, len(table.columns)) for row in table.rows]
+    return [f"**{escaped(table.caption)}**", "", header, rule, *rows]
+
+
+def _row(row: Row, columns: int) -> str:
+    if row.failed is not None:
+        cells = [_cell(row.cells[0]), f"failed: {escaped(row.failed)}", *[""] * (columns - 2)][:columns]
+    else:
+        cells = [_cell(cell) for cell in row.cells]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{escaped(cell.text)}**" if cell.best else escaped(cell.text)
+    letter = f"{cell.letter} " if cell.letter else ""
+    beats = f"<sup>{letters(cell.beats_holm)}</sup>" if cell.beats_holm else ""
+    detail = f" {escaped(cell.detail if cell.detail.startswith('[') else f'({cell.detail})')}" if cell.detail else ""
+    return f"{letter}{text}{beats}{detail}"
+
+
+def letters(found: Sequence[str]) -> str:
+    """Letters one after the other, apart where one has two of them.
+
+    >>> letters(["a", "c"]), letters(["z", "aa"])
+    ('ac', 'z aa')
+    """
+    return (" " if any(len(one) > 1 for one in found) else "").join(found)

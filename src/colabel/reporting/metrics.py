@@ -1,0 +1,51 @@
+"""``metrics.json``: the figures of a study for other programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from colabel.evaluation.comparison import Comparison
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.reading import plain
+
+
+def metrics(document: StudyDocument) -> dict[str, Any]:
+    """Plain JSON types.
+
+    Keys: ``systems`` (slug → measure → mean), ``significance`` (measure → test, alpha, for each slug the slugs that it
+    beats without and with Holm's correction, and every pair), ``seconds`` (``systems``: slug → part of the work →
+    seconds; ``stages``: stage → seconds), ``intervals`` and ``spread`` (slug → measure → …), ``milliseconds``, and
+    ``failed`` (slug → sentence; those systems are nowhere else).
+    """
+    finished = document.finished
+    found = {
+        "name": document.name,
+        "split": document.split,
+        "measures": document.measures,
+        "systems": {system.slug: system.means for system in finished},
+        "intervals": {system.slug: system.intervals for system in finished if system.intervals},
+        "spread": {system.slug: system.spread for system in finished if system.spread},
+        "judged_only": {system.slug: system.judged_only for system in finished if system.judged_only},
+        "unjudged": {system.slug: system.unjudged for system in finished if system.unjudged is not None},
+        "milliseconds": {system.slug: system.milliseconds for system in finished if system.milliseconds},
+        "significance": {measure: _significance(comparison) for measure, comparison in document.comparisons.items()},
+        "seconds": {
+            "systems": {system.slug: system.seconds for system in finished if system.seconds},
+            "stages": document.seconds,
+        },
+        "failed": {system.slug: system.failed for system in document.systems if system.failed is not None},
+    }
+    result: dict[str, Any] = plain(found)
+    return result
+
+
+def _significance(comparison: Comparison) -> dict[str, Any]:
+    slugs = {line.letter: line.system for line in comparison.lines}
+    return {
+        "test": comparison.test,
+        "alpha": comparison.alpha,
+        "baseline": comparison.baseline,
+        "beats": {line.system: [slugs.get(one, one) for one in line.beats] for line in comparison.lines},
+        "beats_holm": {line.system: [slugs.get(one, one) for one in line.beats_holm] for line in comparison.lines},
+        "pairs": [pair.as_dict() for pair in comparison.pairs],
+    }

@@ -1,0 +1,158 @@
+"""What a report is made of, before it is a page or a Markdown file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from colabel.reporting.markup import Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph of plain text."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """Text that keeps its lines."""
+
+    text: str
+    language: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table; numbers stand to the right and sort by their value, the largest first.
+
+    ``lettered`` numbers have superscripts, which would push them out of line, and stand to the left.
+    """
+
+    title: str
+    number: bool = True
+    hint: str = ""
+    lettered: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One entry of a table.
+
+    Attributes:
+        text: what is shown.
+        value: what a column of numbers sorts by; None: last.
+        detail: a second, smaller line.
+        letter: the letter of the system that the row is about.
+        beats, beats_holm: letters of the systems that it significantly beats, without and with Holm's correction.
+        best: the best of its column.
+    """
+
+    text: str
+    value: float | None = None
+    detail: str = ""
+    letter: str = ""
+    beats: tuple[str, ...] = ()
+    beats_holm: tuple[str, ...] = ()
+    best: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row; one that failed has its first cell and the reason."""
+
+    cells: tuple[Cell, ...]
+    group: str = ""
+    failed: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table that can be sorted. ``key`` is its id on the page."""
+
+    key: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """A drawn plot. ``key`` is unique on the page; ``caption`` says what it shows to those who cannot see it."""
+
+    key: str
+    caption: str
+    svg: Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class Plots:
+    """Plots side by side; ``small`` ones fit four in a row."""
+
+    plots: tuple[Plot, ...]
+    legend: tuple[tuple[str, int], ...] = ()
+    small: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Custom:
+    """Something that a page and a Markdown file show each in its own way."""
+
+    html: Markup
+    markdown: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Parts that are shown when asked for."""
+
+    summary: str
+    parts: tuple[Text | Table | Code, ...]
+
+
+Part = Text | Code | Table | Plots | Custom | Folded
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A chapter of the report; ``switch``: with the choice between corrected and raw significance."""
+
+    key: str
+    title: str
+    parts: tuple[Part, ...]
+    switch: bool = False
+
+
+def table(key: str, caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Table, ...]:
+    """A table in a tuple, or nothing where it has no row: ready to be put among other parts."""
+    return (Table(key, caption, tuple(columns), tuple(rows)),) if rows else ()
+
+
+def plots(
+    drawn: Sequence[Plot | None], *, legend: Sequence[tuple[str, int]] = (), small: bool = False
+) -> tuple[Plots, ...]:
+    """Plots in a tuple, or nothing where none could be drawn."""
+    found = tuple(plot for plot in drawn if plot is not None)
+    return (Plots(found, tuple(legend), small),) if found else ()
+
+
+def marked_best(rows: Sequence[Row], columns: Sequence[int]) -> list[Row]:
+    """The rows with the highest value of each of some columns marked, ties included."""
+    highest = {}
+    for place in columns:
+        values = [row.cells[place].value for row in rows if row.failed is None]
+        highest[place] = max((value for value in values if value is not None), default=None)
+    return [
+        row
+        if row.failed is not None
+        else dataclasses.replace(
+            row,
+            cells=tuple(
+                dataclasses.replace(cell, best=cell.value is not None and cell.value == highest.get(place))
+                for place, cell in enumerate(row.cells)
+            ),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,182 @@
+"""Plots of systems: means and differences with intervals, time bars, query by query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from colabel.reporting.canvas import INK, MUTED, SERIES, figure, finished, look, shortened, wrapped
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import decimal
+from colabel.reporting.parts import Plot
+from colabel.reporting.records import Mean, System
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ROW = 0.32  # inches of height for a system
+_MOST_POINTS = 1000  # a scatter plot of more queries rounds them to a grid, so that the page stays small
+
+
+def group_looks(document: StudyDocument) -> dict[str, int]:
+    """Group → number of its series, in the order of the systems."""
+    names = dict.fromkeys(system.group for system in document.systems)
+    return {name: place for place, name in enumerate(names)}
+
+
+def effect(document: StudyDocument, place: int, measure: str) -> Plot | None:
+    """The mean of every system with its interval; a line at the reference."""
+    found = [
+        (system, Mean(mean, *system.intervals.get(measure, (None, None))))
+        for system in document.finished
+        if (mean := system.means.get(measure)) is not None
+    ]
+    reference = document.system(document.reference)
+    line = reference.means.get(measure) if reference else None
+    caption = f"{measure} of every system, with bootstrap intervals"
+    caption += f"; the line is {reference.title}" if reference and line is not None else ""
+    return _dots(document, f"effect-{place}", measure, found, line, caption)
+
+
+def difference(document: StudyDocument, place: int, measure: str) -> Plot | None:
+    """Every system less the reference, query by query, with its interval."""
+    comparison, reference = document.comparisons.get(measure), document.system(document.reference)
+    if comparison is None or reference is None:
+        return None
+    against: dict[str, Mean] = {}
+    for pair in comparison.pairs:
+        value = pair.test.difference
+        if pair.against == reference.slug:
+            against[pair.system] = Mean(value.mean, value.low, value.high)
+        elif pair.system == reference.slug:
+            low, high = (None if bound is None else -bound for bound in (value.high, value.low))
+            against[pair.against] = Mean(-value.mean, low, high)
+    found = [(system, against[system.slug]) for system in document.finished if system.slug in against]
+    caption = f"{measure} less that of {reference.title}, paired by query, with bootstrap intervals"
+    title = f"{measure} − {shortened(reference.title, 24)}"
+    return _dots(document, f"difference-{place}", title, found, 0.0, caption)
+
+
+def _dots(
+    document: StudyDocument,
+    key: str,
+    title: str,
+    found: Sequence[tuple[System, Mean]],
+    line: float | None,
+    caption: str,
+) -> Plot | None:
+    if not found:
+        return None
+    drawn, axes = figure(height=0.75 + _ROW * len(found))
+    groups = group_looks(document)
+    if line is not None:
+        axes.axvline(line, color=MUTED, linewidth=1, dashes=(4, 3))
+    for place, (system, value) in enumerate(found):
+        colour, marker, _ = look(groups[system.group])
+        if value.low is not None and value.high is not None:
+            axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2, solid_capstyle="round")
+        axes.plot([value.mean], [place], marker=marker, markersize=6, color=colour, linestyle="none")
+    _name_rows(axes, [system.title for system, _ in found])
+    axes.set_title(title)
+    return finished(drawn, key, caption)
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [wrapped(name) for name in names], linespacing=1.0)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def response_bars(document: StudyDocument) -> Plot | None:
+    """Median response time of every system, with a line to the 95th percentile."""
+    found = [(system, system.milliseconds) for system in document.finished if system.milliseconds]
+    if not found:
+        return None
+    drawn, axes = figure(height=0.9 + _ROW * len(found))
+    groups = group_looks(document)
+    for place, (system, time) in enumerate(found):
+        colour = look(groups[system.group])[0]
+        axes.barh(place, time.median, height=0.6, color=colour, alpha=0.75)
+        axes.plot([time.median, time.p95], [place, place], color=INK, linewidth=1)
+        axes.plot([time.p95], [place], color=INK, marker="|", markersize=6)
+        axes.annotate(
+            decimal(time.median),
+            (max(time.median, time.p95), place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    _name_rows(axes, [system.title for system, _ in found])
+    axes.margins(x=0.12)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("milliseconds")
+    axes.set_title("Median, with a line to the 95th percentile")
+    return finished(drawn, "response-bars", "Response time of every system: median and 95th percentile")
+
+
+def cost_bars(document: StudyDocument) -> Plot | None:
+    """Seconds of annotation, training and any other part, one bar a system."""
+    found = [system for system in document.finished if any(system.seconds.values())]
+    if not found:
+        return None
+    parts = list(dict.fromkeys(part for system in found for part in system.seconds))
+    hours = max(sum(value or 0.0 for value in system.seconds.values()) for system in found) > 7200
+    unit = 3600.0 if hours else 60.0
+    drawn, axes = figure(height=1.1 + _ROW * len(found))
+    ends = [0.0] * len(found)
+    for number, part in enumerate(parts):
+        widths = [(system.seconds.get(part) or 0.0) / unit for system in found]
+        axes.barh(
+            range(len(found)),
+            widths,
+            left=ends,
+            height=0.6,
+            color=SERIES[number % len(SERIES)],
+            alpha=0.75,
+            label=shortened(part, 24),
+        )
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    _name_rows(axes, [system.title for system in found])
+    axes.set_xlabel("hours" if hours else "minutes")
+    axes.set_title("Time to label and train")
+    drawn.legend(loc="outside lower center", ncols=min(3, len(parts)))
+    return finished(drawn, "cost-bars", f"Time of every system: {', '.join(parts)}")
+
+
+def scatter(document: StudyDocument, place: int, system: System, measure: str) -> Plot | None:
+    """A system against the reference, a point a query; points above the diagonal are better."""
+    reference = document.system(document.reference)
+    ours = document.per_query.get(system.slug, {}).get(measure, {})
+    theirs = document.per_query.get(reference.slug, {}).get(measure, {}) if reference else {}
+    pairs = [(theirs.get(query), value) for query, value in ours.items()]
+    both = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if reference is None or reference.slug == system.slug or not both:
+        return None
+    points = _counted(both, 1000)
+    if len(points) > _MOST_POINTS:
+        points = _counted(both, 25)
+    drawn, axes = figure(3.1, 3.2)
+    low, high = min(map(min, points)), max(map(max, points))
+    axes.plot([low, high], [low, high], color=MUTED, linewidth=1)
+    places = sorted(points)
+    for side in (1, 0, -1):
+        chosen = [point for point in places if (point[1] > point[0]) - (point[1] < point[0]) == side]
+        colour, marker = ((SERIES[1], "v"), (MUTED, "o"), (SERIES[0], "^"))[side + 1]
+        sizes = [min(400.0, 12 * points[point] ** 0.5) for point in chosen]
+        if chosen:
+            x, y = zip(*chosen, strict=True)
+            axes.scatter(x, y, s=sizes, color=colour, marker=marker, alpha=0.6, linewidths=0)
+    axes.set_aspect("equal")
+    axes.set_xlabel(shortened(reference.title, 30))
+    axes.set_ylabel(shortened(system.title, 30))
+    caption = f"{measure} of {system.title} against {reference.title}, query by query"
+    return finished(drawn, f"scatter-{place}", caption)
+
+
+def _counted(pairs: Sequence[tuple[float, float]], steps: int) -> Counter[tuple[float, float]]:
+    """How many pairs fall on each point of a grid with so many steps to 1."""
+    return Counter((round(x * steps) / steps, round(y * steps) / steps) for x, y in pairs)

@@ -1,0 +1,220 @@
+"""The records of which ``study.json`` is made: what a runner fills and a report shows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from colabel.evaluation.quality import ScoreQuality
+from colabel.reporting.reading import renamed
+
+Figures = Mapping[str, float | None]
+"""Name (of a measure, a query …) → value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSummary:
+    """The collection: counts, by split where there are several."""
+
+    name: str
+    passages: int | None = None
+    queries: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    labels_hidden: int | None = renamed("hidden", default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Milliseconds:
+    """Response time of one query, from its text to ranked passages (the paper's MRT is the mean)."""
+
+    median: float
+    mean: float
+    p95: float
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One row of the study.
+
+    Attributes:
+        slug: its name in files, as "collective-1".
+        title: its name in tables, as "Collective self-KD (β = 1)".
+        group: rows of a group stand together: "baseline", "hard labels", "distilled" or "search time".
+        seeds: how many students were trained; figures are means over them.
+        means: measure → mean over queries (and seeds) on the study's split.
+        intervals: measure → bounds of the bootstrap interval of the mean.
+        spread: measure → standard deviation over seeds; None or absent for one seed.
+        judged_only: measure → mean with passages without a judgement taken out of the run first.
+        unjudged: mean number of passages without a judgement in a top 10.
+        milliseconds: response time.
+        seconds: "annotation", "training" or any other part of the work → seconds.
+        pairs: query–passage pairs that the teacher labelled.
+        encoder_passes: texts (or pairs of texts) that went through a transformer for the labels.
+        failed: why there are no figures, as one sentence; None where there are.
+    """
+
+    slug: str
+    title: str
+    group: str = ""
+    beta: float | None = None
+    seeds: int = 1
+    means: Figures = dataclasses.field(default_factory=dict)
+    intervals: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(default_factory=dict)
+    spread: Figures = dataclasses.field(default_factory=dict)
+    judged_only: Figures = dataclasses.field(default_factory=dict)
+    unjudged: float | None = None
+    milliseconds: Milliseconds | None = None
+    seconds: Figures = dataclasses.field(default_factory=dict)
+    pairs: int | None = None
+    encoder_passes: int | None = None
+    failed: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """A mean over queries with its interval."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    queries: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherQuality:
+    """How a teacher's scores rank relevant passages among the candidates, at one grade as the cut-off.
+
+    Attributes:
+        average_precision, auc: means over queries ("AP" and "AUC" in JSON).
+        precision_at_recall: averaged over queries, at recall 0, 0.1 … 1.
+        curve: (recall, precision) averaged over queries, where there is a finer one than that.
+        pooled_curve: (recall, precision) of one threshold over the pairs of all queries.
+    """
+
+    queries: int | None = None
+    average_precision: Mean | None = renamed("AP", default=None)
+    auc: Mean | None = renamed("AUC", default=None)
+    precision_at_recall: tuple[float | None, ...] = ()
+    curve: tuple[tuple[float, float | None], ...] = ()
+    pooled_curve: tuple[tuple[float, float | None], ...] = ()
+
+    @classmethod
+    def of(cls, found: ScoreQuality) -> TeacherQuality:
+        """The part of an evaluation of scores that a report shows."""
+        pooled = found.pooled.as_dict()
+        average, auc = found.average_precision, found.auc
+        return cls(
+            queries=average.queries,
+            average_precision=Mean(average.mean, average.low, average.high, average.queries),
+            auc=None if auc is None else Mean(auc.mean, auc.low, auc.high, auc.queries),
+            precision_at_recall=tuple(level.mean for level in found.precision_at_recall),
+            pooled_curve=tuple(zip(pooled["recall"], pooled["precision"], strict=True)),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRow:
+    """One setting of (f_p, f_c, f_e, β) and its measures."""
+
+    feedback_passages: int
+    clusters: int
+    centroids: int
+    beta: float
+    measures: Figures
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleToken:
+    """An expansion token with σ."""
+
+    token: str
+    sigma: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExamplePassage:
+    """A passage whose label changed.
+
+    Attributes:
+        text: empty where the study keeps ids and figures only; likewise ``title``.
+        before, after: its rank by φ and by the teacher score; None where it is beyond the candidates.
+        labelled: whether it has a (visible) label.
+        hidden_positive: whether its positive label was hidden; None where none were.
+        matched: tokens of the expansion that it matches, as WordPiece writes them ("ice", "##berg").
+    """
+
+    passage_id: str
+    title: str = ""
+    text: str = ""
+    before: int | None = None
+    after: int | None = None
+    labelled: bool = False
+    hidden_positive: bool | None = None
+    matched: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A query whose labels changed much."""
+
+    query_id: str
+    query: str = ""
+    tokens: tuple[ExampleToken, ...] = ()
+    passages: tuple[ExamplePassage, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingCurve:
+    """How a student learned: (step, loss), and (step, seconds since the start, value on dev)."""
+
+    loss: tuple[tuple[int, float | None], ...] = ()
+    dev: tuple[tuple[int, float | None, float | None], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reached:
+    """When a student first had the target; no seconds where it did not within its steps.
+
+    Attributes:
+        start: what it was trained from, as "θ" or "plain encoder".
+        annotation: seconds that its labels cost before training began.
+        training: seconds of training until then.
+    """
+
+    slug: str
+    start: str
+    step: int | None = None
+    annotation: float | None = None
+    training: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """How many times longer ``slug`` takes than ``against``, for equal numbers of labelled pairs."""
+
+    slug: str
+    against: str
+    annotation: float | None = None
+    training: float | None = None
+    overall: float | None = None
+    paper: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Efficiency:
+    """What training costs: seconds to a fixed value of a measure on dev, and ratios between systems."""
+
+    measure: str = "nDCG@10"
+    target: float | None = None
+    reached: tuple[Reached, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """What the study ran on."""
+
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cpu: str = ""
+    cores: int | None = None
+    commit: str = ""

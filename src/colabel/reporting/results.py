@@ -1,0 +1,164 @@
+"""The tables of systems: the main one as in the paper, judged passages only, and the tests between every two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from colabel.evaluation.comparison import T_TEST, Comparison, letter
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import bounds, decimal, figure, p_value, signed
+from colabel.reporting.parts import Cell, Column, Folded, Part, Row, Section, Table, Text, marked_best, table
+from colabel.reporting.records import System
+
+
+def results(document: StudyDocument) -> tuple[Table, ...]:
+    """The main table: measures with intervals and letters, unjudged passages, response time."""
+    letters = system_letters(document)
+    unjudged = any(system.unjudged is not None for system in document.finished)
+    timed = any(system.milliseconds for system in document.finished)
+    columns = [Column("System", number=False), *(Column(measure, lettered=True) for measure in document.measures)]
+    if unjudged:
+        columns.append(Column("unjudged", hint="passages without a judgement in the top 10, mean over queries"))
+    if timed:
+        columns.append(Column("ms\u00a0/\u00a0query", hint="median response time, one query at a time, one thread"))
+    rows = []
+    for system in document.systems:
+        cells = [system_cell(system, letters)]
+        cells += [_measure_cell(document, system, measure, letters) for measure in document.measures]
+        if unjudged:
+            cells.append(Cell(decimal(system.unjudged), system.unjudged))
+        if timed:
+            median = system.milliseconds.median if system.milliseconds else None
+            cells.append(Cell(decimal(median), median))
+        rows.append(Row(tuple(cells), system.group, system.failed))
+    best = range(1, 1 + len(document.measures))
+    return table("main", f"All systems on the {document.split} queries", columns, marked_best(rows, best))
+
+
+def judged_only(document: StudyDocument) -> tuple[Table, ...]:
+    """Measures with passages that nobody judged taken out of the runs, beside those with them."""
+    letters = system_letters(document)
+    measures = [name for name in document.measures if any(name in system.judged_only for system in document.finished)]
+    columns = [Column("System", number=False)]
+    for measure in measures:
+        columns += [Column(measure), Column(f"{measure}, judged only")]
+    columns.append(Column("unjudged", hint="passages without a judgement in the top 10, mean over queries"))
+    rows = []
+    for system in document.finished:
+        cells = [system_cell(system, letters, brief=True)]
+        for measure in measures:
+            values = (system.means.get(measure), system.judged_only.get(measure))
+            cells += [Cell(figure(value), value) for value in values]
+        cells.append(Cell(decimal(system.unjudged), system.unjudged))
+        rows.append(Row(tuple(cells), system.group))
+    rows = marked_best(rows, range(1, 1 + 2 * len(measures)))
+    return table("judged", "With and without passages that have no judgement", columns, rows) if measures else ()
+
+
+def tests(document: StudyDocument) -> tuple[Folded, ...]:
+    """For each measure, every pair of systems that was tested."""
+    letters = system_letters(document)
+    found = []
+    for place, measure in enumerate(_compared(document)):
+        comparison = document.comparisons[measure]
+        tables = _pairs(document, f"pairs-{place}", comparison, letters)
+        if tables:
+            found.append(Folded(f"{measure}: tests of {len(comparison.pairs)} pairs", tables))
+    return tuple(found)
+
+
+def results_section(document: StudyDocument) -> tuple[Section, ...]:
+    """Main table, what its letters mean, and the tests behind them."""
+    main = results(document)
+    if not main:
+        return (Section("results", "Results", (Text("No system of the study has finished yet."),)),)
+    parts: tuple[Part, ...] = (*main, *_explained(document), *tests(document))
+    return (Section("results", "Results", parts, switch=bool(_compared(document))),)
+
+
+def system_letters(document: StudyDocument) -> dict[str, str]:
+    """Slug → letter, in the order of the table; failed systems have none."""
+    return {system.slug: letter(place) for place, system in enumerate(document.finished)}
+
+
+def system_cell(system: System, letters: Mapping[str, str], *, brief: bool = False) -> Cell:
+    """The first cell of a system's row; unless ``brief``, with the name that its files have."""
+    seeds = f", {system.seeds} seeds" if system.seeds > 1 else ""
+    detail = "" if brief else f"{system.slug}{seeds}"
+    return Cell(system.title, detail=detail, letter=letters.get(system.slug, ""))
+
+
+def _measure_cell(document: StudyDocument, system: System, measure: str, letters: Mapping[str, str]) -> Cell:
+    value = system.means.get(measure)
+    spread = system.spread.get(measure)
+    detail = [
+        bounds(*system.intervals.get(measure, (None, None))),
+        "" if spread is None else f"±\u00a0{figure(spread)}",
+    ]
+    beats, beats_holm = _beaten(document.comparisons.get(measure), system.slug, letters)
+    return Cell(
+        figure(value), value, detail=" ".join(part for part in detail if part), beats=beats, beats_holm=beats_holm
+    )
+
+
+def _beaten(
+    comparison: Comparison | None, slug: str, letters: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Letters, in our order, of the systems that one beats: the comparison may have lettered others too."""
+    line = next((line for line in comparison.lines if line.system == slug), None) if comparison else None
+    if comparison is None or line is None:
+        return (), ()
+    theirs = {other.letter: other.system for other in comparison.lines}
+
+    def ours(beaten: tuple[str, ...]) -> tuple[str, ...]:
+        slugs = {theirs.get(one) for one in beaten}
+        return tuple(name for other, name in letters.items() if other in slugs)
+
+    return ours(line.beats), ours(line.beats_holm)
+
+
+def _compared(document: StudyDocument) -> list[str]:
+    return [measure for measure in document.measures if measure in document.comparisons]
+
+
+def _explained(document: StudyDocument) -> tuple[Text, ...]:
+    parts = ["In brackets: bootstrap interval of the mean over queries. ±: standard deviation over seeds."]
+    measures = _compared(document)
+    if measures:
+        found = document.comparisons[measures[0]]
+        tested = ", ".join(f"{len(document.comparisons[one].pairs)} for {one}" for one in measures)
+        test = "paired t-test" if found.test == T_TEST else "paired randomisation test"
+        parts.append(
+            f"Superscripts: letters of the systems that a row significantly beats ({test}, two-sided, "
+            f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure: {tested})."
+        )
+    parts.append(f"Relevant means grade {document.relevant_from} or higher.")
+    return (Text(" ".join(parts)),)
+
+
+def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mapping[str, str]) -> tuple[Table, ...]:
+    columns = [
+        Column("Pair", number=False),
+        Column("difference"),
+        Column("t-test\u00a0p"),
+        Column("Holm"),
+        Column("randomisation\u00a0p"),
+        Column("Holm"),
+        Column("better"),
+        Column("equal"),
+        Column("worse"),
+    ]
+    rows = []
+    for pair in found.pairs:
+        test, names = pair.test, (pair.system, pair.against)
+        short = " − ".join(letters.get(name, name) for name in names)
+        p_values = (test.t_test, pair.t_test_holm, test.randomisation, pair.randomisation_holm)
+        difference = test.difference
+        cells = (
+            Cell(short, detail=" − ".join(map(document.title, names))),
+            Cell(signed(difference.mean), difference.mean, bounds(difference.low, difference.high, sign=True)),
+            *(Cell(p_value(p), p) for p in p_values),
+            *(Cell(str(number), number) for number in (test.better, test.equal, test.worse)),
+        )
+        rows.append(Row(cells))
+    return table(key, f"{found.measure}: every pair that was tested", columns, rows)

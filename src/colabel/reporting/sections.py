@@ -1,0 +1,152 @@
+"""The chapters of a report, in order; those without content are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from colabel.reporting import costs, curves, plots, teaching
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.examples import examples_section
+from colabel.reporting.figures import count, duration, figure
+from colabel.reporting.parts import Cell, Code, Column, Part, Row, Section, Table, Text, table
+from colabel.reporting.parts import plots as side_by_side
+from colabel.reporting.results import judged_only, results_section
+
+_MOST_SCATTERS = 12
+
+
+def sections(document: StudyDocument) -> list[Section]:
+    """All chapters that the study has something for."""
+    chapters = (
+        *_notes(document),
+        *results_section(document),
+        *_section("effect", "Effect", _effect(document)),
+        *_section("queries", "Query by query", _queries(document)),
+        *_section("unjudged", "Passages without a judgement", _unjudged(document)),
+        *_section("time", "Response time", (*side_by_side([plots.response_bars(document)]), *_times(document))),
+        *_section("training", "Training", _training(document)),
+        *_section("labels", "Label quality", _labels(document)),
+        *_section("sweep", "Settings", _sweep(document)),
+        *examples_section(document),
+        *_section("setup", "How it was run", _setup(document)),
+    )
+    return list(chapters)
+
+
+def about(document: StudyDocument) -> list[tuple[str, str]]:
+    """The facts at the top: name → value."""
+    facts = []
+    dataset = document.dataset
+    if dataset is not None:
+        facts.append(("collection", dataset.name))
+        facts += [("passages", count(dataset.passages))] if dataset.passages is not None else []
+        facts += [("queries", _by_split(dataset.queries))] if dataset.queries else []
+        facts += [("labels", _by_split(dataset.labels))] if dataset.labels else []
+        facts += [("labels hidden", count(dataset.labels_hidden))] if dataset.labels_hidden else []
+    facts.append(("measured on", document.split))
+    failed = len(document.systems) - len(document.finished)
+    facts.append(("systems", f"{len(document.systems)}{f', {failed} failed' if failed else ''}"))
+    for measure in document.measures[:1]:
+        values = [(value, system) for system in document.finished if (value := system.means.get(measure)) is not None]
+        if values:
+            value, best = max(values, key=lambda pair: pair[0])
+            facts.append((f"highest {measure}", f"{figure(value)}, {best.title}"))
+    return facts
+
+
+def _section(key: str, title: str, parts: tuple[Part, ...]) -> tuple[Section, ...]:
+    return (Section(key, title, parts),) if parts else ()
+
+
+def _by_split(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count(number)} {split}" for split, number in counts.items())
+
+
+def _notes(document: StudyDocument) -> tuple[Section, ...]:
+    failed = [Text(f"{one.title} failed: {one.failed}", warning=True) for one in document.systems if one.failed]
+    return _section("notes", "Notes", (*(Text(note) for note in document.notes), *failed))
+
+
+def _effect(document: StudyDocument) -> tuple[Part, ...]:
+    numbered = list(enumerate(document.measures))
+    legend = [(name, number) for name, number in plots.group_looks(document).items() if name]
+    drawn = [draw(document, *one) for one in numbered for draw in (plots.effect, plots.difference)]
+    shown = side_by_side(drawn, legend=legend)
+    intro = (
+        "Intervals of means hold how different the queries are. Differences are paired by query, which takes that out: "
+        "whether such an interval leaves out 0 tells more than whether two intervals of means touch."
+    )
+    return (*([Text(intro)] if document.comparisons else []), *shown) if shown else ()
+
+
+def _queries(document: StudyDocument) -> tuple[Part, ...]:
+    reference = document.system(document.reference)
+    if reference is None:
+        return ()
+    measure = document.measures[0]
+    others = [one for one in document.finished if one.slug in document.per_query and one.slug != reference.slug]
+    students = [system for system in others if system.group == "distilled"] or others
+    drawn = [plots.scatter(document, place, one, measure) for place, one in enumerate(students[:_MOST_SCATTERS])]
+    shown = side_by_side(drawn, small=True)
+    intro = f"{measure} of each query: above the line the student is better than {reference.title}, below it worse."
+    return (Text(intro), *shown) if shown else ()
+
+
+def _unjudged(document: StudyDocument) -> tuple[Part, ...]:
+    found = judged_only(document)
+    intro = (
+        "A system that finds relevant passages which nobody labelled is punished for it. Here such passages are also "
+        "taken out of the rankings before measuring."
+    )
+    return (Text(intro), *found) if found else ()
+
+
+def _times(document: StudyDocument) -> tuple[Table, ...]:
+    return costs.response_times(document)
+
+
+def _training(document: StudyDocument) -> tuple[Part, ...]:
+    drawn = [
+        plots.cost_bars(document),
+        curves.loss_curves(document),
+        curves.dev_curves(document, over_seconds=False),
+        curves.dev_curves(document, over_seconds=True),
+    ]
+    tables = (*costs.training_costs(document), *costs.time_ratios(document), *costs.time_to_target(document))
+    return (*side_by_side(drawn), *tables)
+
+
+def _labels(document: StudyDocument) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for place, grade in enumerate(teaching.grades(document)):
+        averaged = curves.precision_recall(document, place, grade, pooled=False)
+        pooled = curves.precision_recall(document, place, grade, pooled=True)
+        parts += [*side_by_side([averaged, pooled]), *teaching.label_quality(document, place, grade)]
+    parts += teaching.suggestions(document)
+    gain = teaching.feedback_gain(document)
+    if gain:
+        parts.append(Text("Is feedback on training queries more reliable than on new ones? The gain that it brings:"))
+    return (*parts, *gain)
+
+
+def _sweep(document: StudyDocument) -> tuple[Part, ...]:
+    drawn = [curves.sweep_plot(document, setting) for setting in curves.SETTINGS]
+    return (*side_by_side(drawn, small=True), *teaching.sweep(document))
+
+
+def _setup(document: StudyDocument) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    environment = document.environment
+    if environment is not None:
+        cores = f"{environment.cores} cores" if environment.cores is not None else ""
+        facts = [part for part in (environment.cpu, cores) if part]
+        facts += [f"commit {environment.commit}"] if environment.commit else []
+        parts += [Text(", ".join(facts))] if facts else []
+        rows = [Row((Cell(name), Cell(version))) for name, version in environment.versions.items()]
+        columns = [Column("Library", number=False), Column("version", number=False)]
+        parts += table("versions", "Versions", columns, rows)
+    rows = [Row((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
+    parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], rows)
+    if document.recipe:
+        parts += [Text("The recipe:"), Code(document.recipe, "toml")]
+    return tuple(parts)

@@ -1,0 +1,194 @@
+"""The whole method on a tiny real model: every teacher, resuming, what hidden labels must not change."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.train.small import write_collection
+
+from colabel import CollectiveSettings, DataSettings, EncoderSettings, Recipe, run
+from colabel.artefacts import read_manifest
+from colabel.cli import main
+from colabel.errors import SettingsError
+from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.pipeline.planning import plan_run
+from colabel.settings import CrossEncoderSettings, DistilSettings, LabelSettings, RankSettings, TrainSettings
+
+CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 1, "evaluate_queries": 2, "evaluate_depth": 4}
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    folder = write_collection(tmp_path_factory.mktemp("pipeline") / "small")
+    judged = (folder / "qrels" / "dev.tsv").read_text().splitlines()
+    half = len(judged) // 2 + 1
+    (folder / "qrels" / "dev.tsv").write_text("\n".join(judged[:half]) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("\n".join([judged[0], *judged[half:]]) + "\n")
+    return Recipe(
+        data=DataSettings(source=str(folder)),
+        encoder=EncoderSettings(
+            model=str(tiny_model), dimension=16, projection_sample=16, query_length=12, passage_length=24, device="cpu"
+        ),
+        rank=RankSettings(depth=20),
+        collective=CollectiveSettings(clusters=6, centroids=3),
+        labels=LabelSettings(candidates=10),
+        train=TrainSettings(**CHEAP, passages=2),
+        distil=DistilSettings(**CHEAP, passages=3),
+        cross_encoder=CrossEncoderSettings(
+            models=(str(tiny_model), f"{tiny_model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    run(recipe, out)
+    return out
+
+
+def test_run_ends_with_a_table_and_a_student(recipe: Recipe, finished: Path) -> None:
+    result = run(recipe, finished)
+    assert [row[0] for row in result.rows] == ["bm25", "zero-shot", "colbert", "collective-0.5"]
+    assert result.header[1:] == ["nDCG@10", "RR@10", "R@100", "R@1000", "p against colbert"]
+    from sentence_transformers import MultiVectorEncoder
+
+    model = MultiVectorEncoder(str(result.student), device="cpu")
+    assert model.encode_query(["ice"])[0].shape[-1] == 16
+    card = (result.student / "README.md").read_text()
+    assert "| β | 0.5 |" in card
+    evaluation = json.loads((finished / "evaluation.json").read_text())
+    assert set(evaluation["means"]) == {"bm25", "zero-shot", "colbert", "collective-0.5"}
+
+
+def test_a_finished_run_does_nothing_again(recipe: Recipe, finished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("manifest.json")}
+    with caplog.at_level(logging.INFO, logger="colabel"):
+        run(recipe, finished)
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("manifest.json")} == before
+    plan = next(record.getMessage() for record in caplog.records if record.getMessage().startswith("the plan:"))
+    assert plan.count("done") == 6
+
+
+@pytest.mark.parametrize("teacher", ["hard", "uniform", "self", "cross-encoder", "ensemble", "mixed"])
+def test_every_teacher_trains_a_student_from_the_same_theta_and_groups(
+    recipe: Recipe, finished: Path, teacher: str
+) -> None:
+    result = run(recipe, finished, teacher=teacher)
+    student, theta = read_manifest(result.student), read_manifest(finished / "theta")
+    collective = read_manifest(finished / "students" / "collective-0.5" / "model")
+    assert student.inputs["start"] == collective.inputs["start"]
+    assert student.inputs["groups"] == collective.inputs["groups"]
+    assert student.inputs["target"] != collective.inputs["target"]
+    assert theta.fingerprint != student.fingerprint
+
+
+def test_cross_encoders_score_only_what_training_draws(recipe: Recipe, finished: Path) -> None:
+    run(recipe, finished, teacher="cross-encoder")
+    counts = read_manifest(finished / "labels" / "ce-kd").counts
+    drawn = recipe.distil.steps * recipe.distil.batch_queries * recipe.distil.passages
+    assert 0 < counts["scored"] <= drawn < counts["pairs"]
+    assert read_manifest(finished / "labels" / "collective-0.5").counts["scored"] == counts["pairs"]
+
+
+def test_the_whole_batch_asks_the_teacher_while_training(recipe: Recipe, finished: Path) -> None:
+    batch = replace(recipe, distil=replace(recipe.distil, scope="batch"))
+    chain = Chain(Workbench(batch, finished), finished, batch.seed)
+    student = chain.student(parse_system("self-kd"))
+    assert student.manifest.settings["scope"] == "batch"
+
+
+def test_hidden_labels_change_no_training_artefact(recipe: Recipe, tmp_path: Path) -> None:
+    """The same visible labels with and without others behind them: every fingerprint and weight is the same."""
+    source = Path(recipe.data.source)
+    rich, poor = tmp_path / "rich", tmp_path / "poor"
+    for folder in (rich, poor):
+        (folder / "qrels").mkdir(parents=True)
+        for name in ("corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "qrels/test.tsv"):
+            (folder / name).write_bytes((source / name).read_bytes())
+    header, *lines = (source / "qrels" / "train.tsv").read_text().splitlines()
+    more = [f"{line.split(chr(9))[0]}\td{number}\t1" for number, line in enumerate(lines)]
+    ids = {json.loads(line)["_id"] for line in (source / "corpus.jsonl").read_text().splitlines()}
+    more = [line for line in more if line.split("\t")[1] in ids and line not in lines]
+    assert more, "there is something to hide"
+    (rich / "qrels" / "train.tsv").write_text("\n".join([header, *lines, *more]) + "\n")
+
+    def fingerprints(folder: Path, visible: Path) -> dict[str, str]:
+        out = tmp_path / f"run-{folder.name}"
+        data = DataSettings(source=str(folder), keep_labels=1)
+        bench = Workbench(replace(recipe, data=data), out)
+        kept = bench.dataset.positives("train")
+        if not visible.exists():
+            visible.write_text("\n".join([header, *(f"{q}\t{p}\t1" for q, (p,) in kept.items())]) + "\n")
+        chain = Chain(bench, out, 0)
+        chain.student(parse_system("collective-0.5"))
+        names = ("theta", "knowledge/centroids", "labels/collective-0.5", "students/collective-0.5/model")
+        return {name: read_manifest(out / name).fingerprint for name in names}
+
+    train = poor / "qrels" / "train.tsv"
+    first = fingerprints(rich, train)
+    assert fingerprints(poor, train) == first
+    weights = [tmp_path / f"run-{name}" / "students/collective-0.5/model" for name in ("rich", "poor")]
+    files = [sorted(folder.rglob("*.safetensors")) for folder in weights]
+    assert files[0]
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+
+
+def test_a_late_interaction_checkpoint_is_taken_as_theta(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    taken = replace(recipe, encoder=replace(recipe.encoder, model=str(finished / "theta")))
+    bench = Workbench(taken, tmp_path / "run")
+    chain = Chain(bench, tmp_path / "run", 0)
+    assert bench.takes_teacher
+    assert not [stage for stage in plan_run(bench, chain, parse_system("self-kd")) if stage.name == "train θ"]
+    chain.knowledge  # noqa: B018
+    original = Chain(Workbench(recipe, finished), finished, 0).knowledge
+    query_ids = original.queries.ids[:3]
+    assert np.allclose(chain.knowledge.queries.vectors(query_ids), original.queries.vectors(query_ids), atol=1e-5)
+    assert not (tmp_path / "run" / "theta").exists()
+
+
+def test_systems_by_name() -> None:
+    assert parse_system("collective-0.25").title == "collective self-KD (β = 0.25)"
+    assert parse_system("colbert-prf-rerank-1").rerank
+    assert parse_system("colbert-prf-0.5").kind == "search"
+    assert parse_system("bm25").kind == "baseline"
+    for wrong in ("collective", "collective--1", "colbert-prf-x", "nothing"):
+        with pytest.raises(SettingsError, match=f"there is no system '{wrong}'"):
+            parse_system(wrong)
+
+
+def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """collect → inspect → label → missing → sweep → search --prf, as a user types them."""
+
+    def call(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert not stop.value.code, captured.err
+        return captured.out
+
+    data, index, knowledge = recipe.data.source, finished / "index", tmp_path / "k"
+    options = ("--set", "collective.clusters=6", "--set", "collective.centroids=3")
+    out = call("collect", data, "--index", index, *options, "--out", knowledge)
+    query_id = out.split(f"colabel inspect {knowledge} ")[1].split(",")[0]
+    out = call("inspect", knowledge, query_id)
+    assert "expansion tokens (σ, weight at β = 0.5)" in out
+    assert json.loads(call("inspect", knowledge, query_id, "--json"))["query_id"] == query_id
+    out = call("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", tmp_path / "labels")
+    assert "Next:" in out
+    grid = ("--f-p", "1,2", "--f-c", "6", "--f-e", "3", "--beta", "0.5")
+    out = call("sweep", data, "--index", index, *options, *grid, "--out", tmp_path / "sweep")
+    assert [line.split()[:4] for line in out.splitlines()[1:3]] == [["1", "6", "3", "0.5"], ["2", "6", "3", "0.5"]]
+    assert "Next: best by nDCG@10 on 'dev'" in out
+    assert call("search", index, "glacier ice", "--prf", "ranker", "-k", 2).startswith("  1  ")
+    call("rank", data, "--index", index, "--prf", "reranker", "--out", tmp_path / "run")
+    assert (tmp_path / "run" / "run.trec").read_text().splitlines()[0].endswith("colbert-prf-rerank")
+    with pytest.raises(SystemExit) as stop:
+        main(["search", str(index), "ice", "--beta", "1"])
+    assert stop.value.code == 2
+    assert "--beta is the weight of --prf" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""The report in a real browser: it sorts, switches, fits the screen, and asks for nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import NAMES, Page, browser, installed
+
+from colabel.reporting import ReportFiles, StudyDocument
+
+NAMED = "#table-main tbody tr:not(.group) th"
+ORDER = f"Array.from(document.querySelectorAll('{NAMED}'), cell => cell.lastChild.textContent)"
+SCORE = "#table-main thead th:nth-child(2)"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if installed() is None:
+        pytest.skip(f"no browser on this machine (looked for {', '.join(NAMES)})")
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def test_a_heading_sorts_turns_and_restores(page: Page, rendered: ReportFiles, full_study: StudyDocument) -> None:
+    page.show(rendered.html, width=1280)
+    names = [f"{one.slug}, {one.seeds} seeds" if one.seeds > 1 else one.slug for one in full_study.systems]
+    values = {name: one.means.get("nDCG@10") for name, one in zip(names, full_study.systems, strict=True)}
+    falling = sorted((name for name in names if values[name] is not None), key=lambda name: -values[name])  # type: ignore[operator]
+    failed = [name for name in names if values[name] is None]
+    assert page.value(ORDER) == names
+    for state, order in (("descending", falling), ("ascending", falling[::-1]), ("none", names)):
+        page.click(f"{SCORE} button")
+        assert page.value(f"document.querySelector('{SCORE}').ariaSort") == state
+        assert page.value(ORDER) == (order if state == "none" else [*order, *failed])
+        groups = page.value("getComputedStyle(document.querySelector('#table-main .group')).display")
+        assert (groups == "none") == (state != "none")
+
+
+def test_the_keyboard_sorts_and_a_second_column_takes_over(page: Page, rendered: ReportFiles) -> None:
+    page.show(rendered.html, width=1280)
+    page.click(f"{SCORE} button")
+    page.press("Tab", 9)
+    assert page.value("document.activeElement.textContent") == "RR@10"
+    page.press("Enter", 13, "\r")
+    states = "Array.from(document.querySelectorAll('#table-main thead th'), head => head.ariaSort)"
+    assert page.value(states)[:4] == ["none", "none", "descending", "none"]
+    numbers = page.value(
+        "Array.from(document.querySelectorAll('#table-main tbody td:nth-child(3)'), cell => Number(cell.dataset.value))"
+    )
+    assert numbers == sorted(numbers, reverse=True)
+    assert "RR@10, descending" in page.value("document.getElementById('told').textContent")
+
+
+def test_texts_sort_by_the_alphabet(page: Page, rendered: ReportFiles) -> None:
+    page.show(rendered.html, width=1280)
+    page.click("#table-versions thead th:first-child button")
+    page.click("#table-versions thead th:first-child button")
+    rows = page.value("Array.from(document.querySelectorAll('#table-versions tbody th'), cell => cell.textContent)")
+    assert rows == ["torch", "colabel"]
+
+
+def test_the_switch_shows_letters_without_correction(page: Page, rendered: ReportFiles) -> None:
+    page.show(rendered.html, width=1280)
+    shown = "['holm', 'raw'].map(name => getComputedStyle(document.querySelector('#table-main .' + name)).display)"
+    assert page.value(f"{shown}.map(how => how !== 'none')") == [True, False]
+    page.click("input[value=raw]")
+    assert page.value(f"{shown}.map(how => how !== 'none')") == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("width", "media"), [(320, "screen"), (390, "screen"), (768, "screen"), (1280, "screen"), (680, "print")]
+)
+def test_nothing_is_wider_than_the_screen(page: Page, rendered: ReportFiles, width: int, media: str) -> None:
+    page.show(rendered.html, width=width, media=media)
+    page.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.value("innerWidth") == width
+    assert page.value("document.documentElement.scrollWidth") <= width
+    frame = page.value("(one => [one.clientWidth, one.scrollWidth])(document.querySelector('#results .scroll'))")
+    assert frame[0] <= width
+    if width < 500:
+        assert frame[1] > frame[0], "on a phone the table scrolls in its frame"
+    if width == 1280 or media == "print":
+        assert frame[1] == frame[0]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_plots_stand_out_from_the_ground(page: Page, rendered: ReportFiles, dark: bool) -> None:
+    page.show(rendered.html, width=1280, dark=dark)
+
+    def light(selector: str, style: str) -> float:
+        colour = page.value(f"getComputedStyle(document.querySelector('{selector}')).{style}")
+        return sum(map(float, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 765
+
+    ground = light("body", "backgroundColor")
+    assert (ground < 0.2) == dark
+    for selector, style in (("h1", "color"), ("td", "color"), ("#plot-effect-0 text", "fill"), ("mark", "color")):
+        assert abs(light(selector, style) - ground) > 0.6, selector
+
+
+def test_nothing_is_asked_for_and_nothing_goes_wrong(page: Page, rendered: ReportFiles) -> None:
+    page.seen.clear()
+    page.show(rendered.html, width=1280)
+    page.value("0")
+    sent = [event["params"] for event in page.seen if event.get("method") == "Network.requestWillBeSent"]
+    asked = {one["request"]["url"] for one in sent}
+    assert {url for url in asked if not url.startswith("data:")} == {rendered.html.as_uri()}
+    wrong = [event for event in page.seen if event.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown")]
+    assert wrong == []
+
+
+def test_scripts_in_texts_do_not_run(page: Page, rendered: ReportFiles, tmp_path: Path) -> None:
+    """Even past the escaping, the page's own rules let no other script run."""
+    text = rendered.html.read_text(encoding="utf-8")
+    forged = text.replace("</main>", "<script>document.title = 'run'</script></main>")
+    (tmp_path / "forged.html").write_text(forged, encoding="utf-8")
+    page.show(tmp_path / "forged.html", width=1280)
+    assert page.value("document.title") != "run"
+    page.click(f"{SCORE} button")
+    assert page.value(f"document.querySelector('{SCORE}').ariaSort") == "descending", "our own script runs"
