@@ -27,14 +27,16 @@ from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
 
 FEEDBACK = ("top", "weighted", "labelled-first", "labelled")
-BETAS = {"normalised": (0.25, 0.5, 1.0, 2.0), "paper": (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
-PRF_BETAS = {"normalised": (0.1, 0.25, 0.5, 1.0), "paper": (0.02, 0.05, 0.1, 0.5, 1.0)}
+BETAS = {"normalised": (0.25, 0.5, 1.0), "paper": (0.05, 0.1, 0.5, 1.0)}
+PRF_BETAS = {"normalised": (0.1, 0.25, 0.5, 1.0), "paper": (0.02, 0.1, 0.5, 1.0)}
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
 
 
 def quality_row(labels: Any, dataset: Dataset) -> dict[str, Any]:
     """AP, AUC and precision at recall levels of φ and of the teacher, at the dataset's own cut-off."""
     found = label_quality(labels, dataset).grades[dataset.relevant_from].as_dict()
+    for system in found["systems"].values():  # every query's values and the curve would be megabytes
+        del system["per_query"], system["pooled_curve"]
     suspects = find_suspects(labels, dataset, limit=10 * len(labels))
     precision = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
     report = report_labels(labels).as_dict()
@@ -65,7 +67,7 @@ def one_teacher(knowledge: Knowledge, dataset: Dataset, beta: float, scale: str,
 
 def show(name: str, row: dict[str, Any]) -> None:
     teacher = row["quality"]["systems"]["teacher"]
-    ap, auc = teacher["AP"], teacher["AUC"]
+    ap, auc = teacher["average_precision"], teacher["auc"]
     shares = " ".join(f"{one['multiple']:g}× {one['precision']:.3f}" for one in row["suggestions"])
     print(
         f"  {name:<28} AP {ap['mean']:.4f} [{ap['low']:.4f}, {ap['high']:.4f}]  AUC {auc['mean']:.4f}  "

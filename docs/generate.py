@@ -54,10 +54,66 @@ def figures_page() -> str:
         scalars = {key: value for key, value in table.items() if not isinstance(value, dict | list)}
         if scalars:
             parts.append(_rows([{"figure": key.replace("_", " "), "value": value} for key, value in scalars.items()]))
-        for value in table.values():
-            if isinstance(value, list) and value and isinstance(value[0], dict):
+        for key, value in table.items():
+            if key == "collections":
+                parts += _teacher_tables(value)
+            elif isinstance(value, list) and value and isinstance(value[0], dict):
                 parts.append(_rows(value))
+            elif isinstance(value, dict) and key != "environment":
+                parts.append(
+                    _rows([{key: name.replace("_", " "), "value": _figure(cell)} for name, cell in value.items()])
+                )
     return "\n".join(parts)
+
+
+def _figure(value: object) -> object:
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _teacher_tables(collections: dict[str, typing.Any]) -> list[str]:
+    """How teachers rank hidden positives, and ColBERT-PRF on test, for each collection."""
+    parts = []
+    for name, figures in collections.items():
+        rows = []
+        for teacher, row in figures["teachers"].items():
+            system = row["quality"]["systems"]["teacher"]
+            test = row["quality"]["differences"]["teacher"]["AP"]
+            rows.append(
+                {
+                    "feedback, scale, β": teacher,
+                    "AP of hidden positives [95 %]": _interval(system["average_precision"]),
+                    "p against φ": "" if test["t_test"] is None else f"{test['t_test']:.3g}",
+                    "AUC": f"{system['auc']['mean']:.3f}",
+                    "precision at recall .1 / .5 / .9": " / ".join(
+                        f"{system['precision_at_recall'][place]['mean']:.3f}" for place in (1, 5, 9)
+                    ),
+                    "suggestions 1× / 2× / 5×": " / ".join(f"{one['precision']:.3f}" for one in row["suggestions"]),
+                }
+            )
+        parts += [
+            f"**{name}**, {figures['teachers']['phi']['quality']['queries']} queries with hidden positives\n",
+            _rows(rows),
+        ]
+        tests = figures["search"].get("p_nDCG@10", {})
+        found = [
+            {
+                "test": system,
+                **{key: f"{value:.4f}" for key, value in values.items()},
+                "p (nDCG@10)": _p(tests.get(system)),
+            }
+            for system, values in figures["search"]["test"].items()
+        ]
+        if found:
+            parts.append(_rows(found))
+    return parts
+
+
+def _interval(value: dict[str, float]) -> str:
+    return f"{value['mean']:.4f} [{value['low']:.4f}, {value['high']:.4f}]"
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _program(stem: str) -> str:

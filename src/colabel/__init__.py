@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from colabel.data import Dataset, check, convert, hide_labels, load_dataset
     from colabel.encode import Encoder
     from colabel.errors import ColabelError
-    from colabel.evaluation import compare, evaluate, response_times, sweep
+    from colabel.evaluation import compare, evaluate, response_times
+    from colabel.evaluation.sweeping import sweep
     from colabel.evaluation.label_quality import label_quality
     from colabel.index import Index, build_index
     from colabel.labels import Labels, export_labels, label, missing_labels, open_labels, report_labels
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "SelfTeacher": "colabel.teachers",
     "CollectiveTeacher": "colabel.teachers",
-    "sweep": "colabel.evaluation",
+    "sweep": "colabel.evaluation.sweeping",
     "open_knowledge": "colabel.collective",
     "inspect": "colabel.collective",
     "collect": "colabel.collective",

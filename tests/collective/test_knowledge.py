@@ -18,13 +18,13 @@ from colabel.collective import choose_feedback, expand, extract
 from colabel.collective.extraction import most_frequent
 from colabel.data import Dataset
 from colabel.errors import ArtefactError, DataError, SettingsError, UsageError
-from colabel.evaluation import Grid
+from colabel.evaluation.sweeping import Grid
 from colabel.index.lookup import TokenLookup, build_lookup
 from colabel.index.nearest import nearest_exact
 from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher
 
-SETTINGS = CollectiveSettings(feedback="labelled", clusters=6, centroids=4)
+SETTINGS = CollectiveSettings(feedback="labelled", clusters=6, centroids=4, beta=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_a_kill_in_the_middle(dataset: Dataset, index: Index, tmp_path: Path, mo
     import colabel.collective.centroids as module
     from colabel.ranking import rankings
 
-    monkeypatch.setattr(module, "_BLOCK", 5)
-    monkeypatch.setattr(rankings, "_BLOCK", 5)
+    monkeypatch.setattr(module, "BLOCK", 5)
+    monkeypatch.setattr(rankings, "BLOCK", 5)
     whole = collect(dataset, index, tmp_path / "whole", settings=SETTINGS)
     calls = 0
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the
+DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the \
 documentation of installed libraries), pydocs:N, or a .toml recipe, whose [data] table is used."""
 
 

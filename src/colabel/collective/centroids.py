@@ -26,11 +26,10 @@ from colabel.errors import DataError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
-from colabel.ranking.rankings import block_name
+from colabel.ranking.rankings import BLOCK, block_name
 from colabel.settings import CollectiveSettings
 
 STAGE = "centroids"
-_BLOCK = 1024  # queries, as in a ranking
 _PARTS = ("vectors", "sigma", "tokens", "feedback")
 
 
@@ -89,9 +88,9 @@ class CentroidStore:
             raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
         first = self._blocks[0][part]
         values = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
-        for number in np.unique(rows // _BLOCK):
-            here = rows // _BLOCK == number
-            values[here] = self._blocks[number][part][rows[here] % _BLOCK]
+        for number in np.unique(rows // BLOCK):
+            here = rows // BLOCK == number
+            values[here] = self._blocks[number][part][rows[here] % BLOCK]
         return values
 
 

@@ -36,9 +36,9 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
     inputs = {"weights": weights_fingerprint(model)}
     if plain and settings.projection == "pca":
         inputs["passages"] = passages.fingerprint
-    kept = settings.as_dict() if plain else {"model": settings.model}
-    for runtime in ("device", "batch_tokens"):  # where and how fast it runs does not change what it is
-        kept.pop(runtime, None)
+    kept = settings.as_dict() if plain else {}
+    for other in ("model", "device", "batch_tokens"):  # where it lies and how it runs does not change what it is
+        kept.pop(other, None)
 
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder, converted = load_or_convert(model, settings, choose_device(settings.device))

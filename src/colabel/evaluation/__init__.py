@@ -7,20 +7,17 @@ from colabel.evaluation.quality import Quality, precision_recall
 from colabel.evaluation.runs import Evaluation, evaluate, read_run_file, write_per_query
 from colabel.evaluation.seeds import Spread, merge_seeds, spread
 from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test, t_test
-from colabel.evaluation.sweeping import Grid, SweepPoint, sweep
 from colabel.evaluation.timing import ResponseTimes, response_times
 
 __all__ = [
     "Comparison",
     "Evaluation",
-    "Grid",
     "Interval",
     "LabelQuality",
     "PairedTest",
     "Quality",
     "ResponseTimes",
     "Spread",
-    "SweepPoint",
     "bootstrap_difference",
     "bootstrap_mean",
     "compare",
@@ -35,7 +32,6 @@ __all__ = [
     "response_times",
     "spread",
     "suggestion_precision",
-    "sweep",
     "t_test",
     "write_per_query",
 ]

@@ -37,7 +37,7 @@ LOOKUP_UP_TO = 2**26
 """Stored tokens up to which it does: reading the lists once a batch must stay cheap."""
 PROBES = 64
 REACH = 0.25
-_BATCH = 49_152  # vectors: 2,048 queries with 24 clusters each, 25 MB
+_BATCH = 98_304  # vectors: 4,096 queries with 24 clusters each, 50 MB
 _BLOCK = 8192
 _IN_MEMORY = 2**21  # tokens
 _TRAIN_PER_LIST = 40
@@ -152,25 +152,30 @@ class TokenLookup:
         wanted = lists[owners, columns].to(torch.int64)
         order = torch.argsort(wanted, stable=True)
         owners, wanted = owners[order], wanted[order]
-        numbers, counts = torch.unique_consecutive(wanted, return_counts=True)
-        ends = torch.cumsum(counts, 0).tolist()
+        unique, counts = torch.unique_consecutive(wanted, return_counts=True)
+        numbers, groups = unique.tolist(), torch.split(owners, counts.tolist())
         found: list[tuple[IntArray, IntArray, FloatArray] | None] = [None] * len(numbers)
         once = bool((torch.bincount(owners, minlength=1) <= 1).all())  # then the threshold may rise as we go
 
         def work(places: Iterator[int]) -> None:
             for place in places:
-                who = owners[ends[place] - int(counts[place]) : ends[place]]
-                number = int(numbers[place])
+                who, number = groups[place], numbers[place]
                 positions = self._order[self._bounds[number] : self._bounds[number + 1]]
                 if not len(positions):
                     continue
-                similar = vectors[who] @ self._tokens(number).T
-                if once and similar.shape[1] >= k:
-                    threshold[who] = similar.topk(k, dim=1).values[:, -1]
-                # Most vectors find nothing in most lists, which the maximum shows at a tenth of the price.
-                hopeful = torch.nonzero(similar.amax(dim=1) >= threshold[who]).flatten()
-                who, similar = who[hopeful], similar[hopeful]
-                mine, token = torch.nonzero(similar >= threshold[who, None], as_tuple=True)
+                similar = torch.mm(vectors.index_select(0, who), self._tokens(number).T)
+                if once:
+                    limit = similar.topk(k, dim=1).values[:, -1] if similar.shape[1] >= k else threshold[who]
+                    threshold[who] = limit
+                else:
+                    # Most vectors find nothing in most lists, which the maximum shows at a tenth of the price.
+                    limit = threshold.index_select(0, who)
+                    hopeful = torch.nonzero(similar.amax(dim=1) >= limit).flatten()
+                    if not len(hopeful):
+                        continue
+                    who, limit = who.index_select(0, hopeful), limit.index_select(0, hopeful)
+                    similar = similar.index_select(0, hopeful)
+                mine, token = torch.nonzero(similar >= limit[:, None], as_tuple=True)
                 found[place] = (who[mine].numpy(), positions[token.numpy()], similar[mine, token].numpy())
 
         workers.share(range(len(numbers)), work)

@@ -31,6 +31,7 @@ class Bm25:
         """Build the index in ``out``, or open it if it is there."""
         import bm25s
 
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing it sets its logger to DEBUG
         self._language = settings.language
         kept = {"k1": settings.k1, "b": settings.b, "language": settings.language, "bm25s": bm25s.__version__}
         plan = Plan(_STAGE, kept, {"passages": passages.fingerprint}, format=_TOKENISER)
