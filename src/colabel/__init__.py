@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from colabel.encode import Encoder
     from colabel.errors import ColabelError
     from colabel.evaluation import compare, evaluate, response_times
-    from colabel.evaluation.sweeping import sweep
     from colabel.evaluation.label_quality import label_quality
+    from colabel.evaluation.sweeping import sweep
     from colabel.index import Index, build_index
     from colabel.labels import Labels, export_labels, label, missing_labels, open_labels, report_labels
-    from colabel.pipeline import demo, run
+    from colabel.pipeline import demo, run, study
     from colabel.ranking import Bm25, LateInteraction, rank, search
     from colabel.recipe import load_recipe
     from colabel.reporting import report
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "SelfTeacher": "colabel.teachers",
     "CollectiveTeacher": "colabel.teachers",
+    "study": "colabel.pipeline",
     "sweep": "colabel.evaluation.sweeping",
     "open_knowledge": "colabel.collective",
     "inspect": "colabel.collective",
@@ -123,6 +124,7 @@ __all__ = [
     "response_times",
     "run",
     "search",
+    "study",
     "sweep",
 ]
 

@@ -496,6 +496,45 @@ class DistilSettings(FitSettings):
 
 
 @dataclasses.dataclass(frozen=True)
+class StudySettings(Settings):
+    """``[study]``: which systems are compared, and what else is measured."""
+
+    section: ClassVar[str] = "study"
+
+    systems: tuple[str, ...] = setting(
+        (
+            "bm25",
+            "zero-shot",
+            "colbert",
+            "colbert-hn",
+            "smoothing",
+            "self-kd",
+            "ce-kd",
+            "ce3-kd",
+            "colbert-prf-0.5",
+            "colbert-prf-rerank-0.5",
+            "collective-0.5",
+            "collective-1",
+            "mixed",
+        ),
+        help="rows of the table; a number behind collective-, colbert-prf- and colbert-prf-rerank- is β",
+    )
+    seeds: int = setting(1, low=1, high=100, help="how many seeds the systems in 'repeated' are trained with")
+    repeated: tuple[str, ...] = setting(
+        ("colbert", "colbert-hn", "collective-0.5"), help="systems that are trained with every seed; others with one"
+    )
+    measures: tuple[str, ...] = setting(
+        ("nDCG@10", "RR@10", "R@1000"), help="measures of ir_measures, the first decides"
+    )
+    timed_queries: int = setting(
+        50, low=0, high=100_000, help="test queries of which response times are taken; 0: none"
+    )
+    sweep: bool = setting(True, help="sweep over (f_p, f_c, f_e, β) on dev")
+    examples: int = setting(5, low=0, high=1000, help="queries shown whose labels changed most")
+    texts: bool = setting(True, help="show the passages' text in examples, not their ids alone")
+
+
+@dataclasses.dataclass(frozen=True)
 class Recipe(Settings):
     """A whole run: one table per stage."""
 
@@ -508,4 +547,5 @@ class Recipe(Settings):
     train: TrainSettings = setting(TrainSettings(), help="training of the teacher")
     distil: DistilSettings = setting(DistilSettings(), help="training of the student")
     cross_encoder: CrossEncoderSettings = setting(CrossEncoderSettings(), help="cross-encoder teachers")
+    study: StudySettings = setting(StudySettings(), help="the comparison of systems")
     seed: int = setting(0, low=0, high=2**31 - 1, help="one seed for everything that draws at random")

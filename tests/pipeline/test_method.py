@@ -192,3 +192,38 @@ def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest
         main(["search", str(index), "ice", "--beta", "1"])
     assert stop.value.code == 2
     assert "--beta is the weight of --prf" in capsys.readouterr().err
+
+
+def test_study(recipe: Recipe, tmp_path: Path) -> None:
+    """Rows of every kind, two seeds, a row that fails; the report is written, and a second call changes nothing."""
+    from colabel import study
+    from colabel.settings import StudySettings
+
+    rows = ("bm25", "zero-shot", "colbert", "colbert-hn", "self-kd", "collective-0.5", "colbert-prf-0.5", "ce3-kd")
+    chosen = StudySettings(
+        systems=(*rows, "colbert-prf-rerank-0.5"),
+        seeds=2,
+        repeated=("colbert", "collective-0.5"),
+        timed_queries=2,
+        measures=("nDCG@10", "R@100"),
+    )
+    broken = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0],))  # one is no ensemble
+    wanted = replace(recipe, study=chosen, cross_encoder=broken)
+    document, files = study(wanted, tmp_path / "study")
+    found = {system.slug: system for system in document.systems}
+    assert list(found) == list(chosen.systems)
+    assert "needs several cross-encoders" in (found["ce3-kd"].failed or "")
+    assert [found[slug].seeds for slug in ("bm25", "colbert", "collective-0.5", "self-kd")] == [1, 2, 2, 1]
+    assert found["colbert"].spread["nDCG@10"] >= 0
+    assert found["collective-0.5"].pairs > 0
+    assert found["colbert-hn"].milliseconds.median > 0
+    assert document.sweep
+    assert document.examples
+    assert document.label_quality
+    assert set(document.prf_gain) == {"train", "test"}
+    metrics = json.loads(files.metrics.read_text())
+    assert set(metrics["systems"]) == set(chosen.systems) - {"ce3-kd"}
+    page = files.html.read_bytes()
+    again, _ = study(wanted, tmp_path / "study")
+    assert files.html.read_bytes() == page
+    assert again == document

@@ -53,6 +53,41 @@ def run_command(recipe: Path, out: Path, overrides: tuple[str, ...], teacher: st
     _emit_result(result)
 
 
+@click.command("study")
+@click.argument("recipe", type=click.Path(path_type=Path))
+@out_option("Folder for everything that the study writes. The same folder again continues.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
+@click.option("--dry-run", is_flag=True, help="Print the rows with estimated times and train nothing.")
+def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: bool) -> None:
+    """Train and evaluate every system that the paper compares, and write a report.
+
+    [study] in RECIPE chooses the rows. Interrupted at any point, the same command goes on. Examples:
+
+      colabel study recipe.toml --dry-run --out studies/mine
+
+      colabel study recipe.toml --set study.seeds=3 --out studies/mine
+    """
+    from colabel import load_recipe, study
+    from colabel.pipeline import plan_study
+    from colabel.pipeline.planning import duration
+
+    settings = load_recipe(recipe, overrides)
+    if dry_run:
+        stages = plan_study(settings, out)
+        emit("\n".join(map(str, stages)))
+        emit(f"left: about {duration(sum(stage.seconds for stage in stages if not stage.done))}")
+        return
+    with terminal_progress() as progress:
+        document, files = study(settings, out, recipe_text=recipe.read_text(encoding="utf-8"), progress=progress)
+    header = [f"{document.name} {document.split}", *document.measures]
+    rows = [[one.slug, *(f"{one.means[measure]:.4f}" for measure in document.measures)] for one in document.finished]
+    emit(table(header, rows))
+    for system in document.systems:
+        if system.failed:
+            emit(f"{system.slug} failed: {system.failed}")
+    emit(f"the report: {files.html}")
+
+
 @click.command(
     "train",
     help=f"""Train the teacher θ from the labels, with negatives from BM25.

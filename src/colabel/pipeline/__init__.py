@@ -1,8 +1,21 @@
 """The whole method, stage after stage."""
 
 from colabel.pipeline.chain import Chain
+from colabel.pipeline.comparison import plan_study, study
 from colabel.pipeline.method import RunResult, demo, run
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
 from colabel.pipeline.workbench import Workbench
 
-__all__ = ["SYSTEMS", "Chain", "RunResult", "System", "Workbench", "collective_slug", "demo", "parse_system", "run"]
+__all__ = [
+    "SYSTEMS",
+    "Chain",
+    "RunResult",
+    "System",
+    "Workbench",
+    "collective_slug",
+    "demo",
+    "parse_system",
+    "plan_study",
+    "run",
+    "study",
+]

@@ -43,9 +43,28 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def plan_student(chain: Chain, system: System, rate: float | None = None) -> list[Stage]:
+    """What one row of a study takes: training and indexing; rows that need neither take next to nothing."""
+    bench = chain.bench
+    rate = rate or passages_per_second(bench)
+    name = f"{system.slug}, seed {chain.seed}"
+    collection = len(bench.dataset.passages) / rate
+    if system.kind == "search" or system.slug == "bm25":
+        return [Stage(name, False, 60.0)]
+    if system.slug == "zero-shot":
+        return [Stage(name, _finished(bench.out / "zero-shot" / "tokens"), collection)]
+    if system.slug == "colbert":
+        training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
+        return [Stage(name, _finished(chain.out / "index" / "tokens"), training + collection)]
+    seconds = _training(bench.recipe.distil, bench, rate) + collection
+    if system.needs_cross_encoder:
+        seconds += _annotation(bench, chain, system, rate).seconds
+    return [Stage(name, _finished(chain.student_folder(system) / "index" / "tokens"), seconds)]
+
+
 def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
     """The stages of ``run`` with estimates from encoding a few passages of this collection now."""
-    rate = _passages_per_second(bench)
+    rate = passages_per_second(bench)
     recipe, data = bench.recipe, bench.dataset
     collection = len(data.passages) / rate
     student = chain.student_folder(system)
@@ -85,7 +104,8 @@ def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:
     return steps + (1 + settings.steps // settings.evaluate_every) * pool / rate
 
 
-def _passages_per_second(bench: Workbench) -> float:
+def passages_per_second(bench: Workbench) -> float:
+    """How fast this machine encodes a few passages of the collection."""
     encoder = open_encoder(bench.start, bench.recipe.encoder)
     step = max(1, len(bench.dataset.passages) // _SAMPLE)
     texts = [bench.dataset.passages[row].full_text for row in range(0, len(bench.dataset.passages), step)]
