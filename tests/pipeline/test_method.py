@@ -227,3 +227,36 @@ def test_study(recipe: Recipe, tmp_path: Path) -> None:
     again, _ = study(wanted, tmp_path / "study")
     assert files.html.read_bytes() == page
     assert again == document
+
+
+def test_the_papers_cross_encoder_row_starts_from_the_plain_encoder(recipe: Recipe, finished: Path) -> None:
+    chain = Chain(Workbench(recipe, finished), finished, recipe.seed)
+    student = chain.student(parse_system("ce-kd-paper"))
+    equal = chain.student(parse_system("ce-kd"))
+    assert student.manifest.inputs["start"] != equal.manifest.inputs["start"]
+    assert student.manifest.inputs["groups"] != equal.manifest.inputs["groups"]
+    quality = chain.cross_encoder_quality()
+    assert len(quality) == 2
+    assert all(0 <= one.reranked["nDCG@10"] <= 1 for one in quality)
+
+
+def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["export", str(finished / "theta"), "--format", "pylate", "--out", str(tmp_path / "pylate")])
+    assert not stop.value.code, capsys.readouterr().err
+    from sentence_transformers import MultiVectorEncoder
+
+    texts = ["ice of the glacier"]
+    ours, theirs = (
+        MultiVectorEncoder(str(folder), device="cpu").encode_document(texts)[0]
+        for folder in (finished / "theta", tmp_path / "pylate")
+    )
+    assert np.allclose(np.asarray(ours), np.asarray(theirs), atol=1e-5)
+    for arguments, message in (
+        (["export", str(tmp_path), "--format", "pylate"], "is not a trained model; to export labels, name the DATASET"),
+        (["export", str(finished / "theta"), "--format", "hf"], "a model is exported with --format pylate, not hf"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, "--out", str(tmp_path / "other")])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err

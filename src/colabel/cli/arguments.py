@@ -17,16 +17,18 @@ DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER
 documentation of installed libraries), pydocs:N, or a .toml recipe, whose [data] table is used."""
 
 
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, such as data.relevant_from=2. May be given several times.",
+)
+
+
 def dataset_argument(function: F) -> F:
     """DATASET and --set."""
-    function = click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Change a setting, such as data.relevant_from=2. May be given several times.",
-    )(function)
-    return click.argument("dataset")(function)
+    return click.argument("dataset")(set_option(function))
 
 
 def out_option(help: str) -> Callable[[F], F]:

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from colabel.cli.arguments import DATASET_HELP, F, dataset_argument, json_option, out_option, recipe_settings
+from colabel.cli.arguments import (
+    DATASET_HELP,
+    F,
+    dataset_argument,
+    json_option,
+    out_option,
+    recipe_settings,
+    set_option,
+)
 from colabel.cli.output import beside, emit, print_json, table, terminal_progress
+from colabel.errors import UsageError
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Knowledge
@@ -183,18 +192,23 @@ def _share(count: int, total: int) -> str:
 
 @click.command(
     "export",
-    help=f"""Write labels for other programs.
+    help=f"""Write labels, or a trained model, for other programs.
 
-    LABELS is a folder that `colabel label` wrote. {DATASET_HELP} Give the same settings as for labelling.
+    SOURCE is a folder that `colabel label` wrote, and DATASET what it was made from, with the same settings.
+    {DATASET_HELP} Or SOURCE is a trained model, without a DATASET: --format pylate writes PyLate's checkpoint layout
+    (for sentence-transformers a model needs no export).
 
     parquet: a row per pair. trec: run.trec, the teacher's scores, and qrels.trec, the visible labels. jsonl: a row per
     query with texts. hf: a dataset for the distillation losses of sentence-transformers. pylate: the three datasets
-    that PyLate joins by id. In jsonl, hf and pylate scores are divided by the temperature. Example:
+    that PyLate joins by id. In jsonl, hf and pylate scores are divided by the temperature. Examples:
 
-      colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/""",
+      colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/
+
+      colabel export runs/mine/students/collective-0.5/model --format pylate --out pylate-model/""",
 )
-@labels_argument
-@dataset_argument
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("dataset", required=False)
+@set_option
 @click.option("--format", required=True, type=click.Choice(_FORMATS), help="Which form.")
 @temperature_option
 @click.option(
@@ -205,8 +219,8 @@ def _share(count: int, total: int) -> str:
 )
 @out_option("Folder to write.")
 def export_command(
-    labels_folder: Path,
-    dataset: str,
+    source: Path,
+    dataset: str | None,
     overrides: tuple[str, ...],
     format: str,
     temperature: float | None,
@@ -216,9 +230,12 @@ def export_command(
     """Thin call of :func:`colabel.export_labels`."""
     from colabel import export_labels, load_dataset, open_labels
 
+    if dataset is None:
+        _export_model(source, format, out)
+        return
     recipe = recipe_settings(dataset, overrides)
     with terminal_progress() as progress, beside(out, "work") as scratch:
-        labels = open_labels(labels_folder)
+        labels = open_labels(source)
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         manifest = export_labels(
             labels,
@@ -238,6 +255,18 @@ def export_command(
             f"with too few scored candidates and {counts['labelled_left_out']:,} labelled passages without a place"
         )
     emit(f"Next: {_loading(format, out)}")
+
+
+def _export_model(source: Path, format: str, out: Path) -> None:
+    from colabel.train import export_pylate
+
+    if not (source / "modules.json").is_file():
+        raise UsageError(f"{source} is not a trained model; to export labels, name the DATASET behind it as well")
+    if format != "pylate":
+        raise UsageError(f"a model is exported with --format pylate, not {format}")
+    export_pylate(source, out)
+    emit(f"{out}: a PyLate checkpoint")
+    emit(f"Next: pylate.models.ColBERT('{out}')")
 
 
 def _loading(format: str, out: Path) -> str:

@@ -14,7 +14,7 @@ from colabel.labels import Labels, label
 from colabel.pipeline.systems import System
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
-from colabel.teachers import CollectiveTeacher, Teacher, TeacherChoice, make_teacher
+from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, Teacher, TeacherChoice, make_teacher
 from colabel.train import (
     AskedTeacher,
     DevPool,
@@ -31,6 +31,9 @@ from colabel.train import (
     train_teacher,
 )
 from colabel.train.cross_encoder import train_cross_encoder
+from colabel.train.reranking import RerankQuality, rerank_quality
+
+_DEV_QUERIES = 30  # on which cross-encoders are compared with θ: 3,000 pairs each
 
 
 class Chain:
@@ -90,6 +93,13 @@ class Chain:
         depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
         pool = pool_from_ranking(self.bench.dataset, self.knowledge.ranking, depth=depth)
         return groups_for(pool, settings, self.seed)
+
+    @cached_property
+    def bm25_groups(self) -> Groups:
+        """The same from BM25's negatives, for the rows that the paper trained from the plain encoder."""
+        ranking = self.bench.bm25_ranking(TRAIN, self.recipe.train.candidates)
+        pool = pool_from_ranking(self.bench.dataset, ranking, depth=self.recipe.train.candidates)
+        return groups_for(pool, self.recipe.distil, self.seed)
 
     @cached_property
     def dev_ranking(self) -> Ranking | None:
@@ -177,7 +187,8 @@ class Chain:
             return HardLabels()
         if system.target == "uniform":
             return HardLabels(self.recipe.labels.smoothing)
-        if self.recipe.distil.scope == "batch" and not system.needs_cross_encoder:
+        asked = self.recipe.distil.scope == "batch" and not system.needs_cross_encoder
+        if asked or system.from_plain:  # BM25's negatives are no candidates of the labels
             return AskedTeacher(self.teacher(system))
         return StoredScores(self.labels(system))
 
@@ -192,8 +203,8 @@ class Chain:
             )
         return distil(
             self.bench.dataset,
-            self.theta,
-            self.groups,
+            self.bench.start if system.from_plain else self.theta,
+            self.bm25_groups if system.from_plain else self.groups,
             self.target(system),
             self.student_folder(system) / "model",
             settings=self.recipe.distil,
@@ -203,6 +214,26 @@ class Chain:
             about=about,
             progress=self.progress,
         )
+
+    def cross_encoder_quality(self) -> list[RerankQuality]:
+        """Whether each cross-encoder is better than θ at ranking θ's top passages of (some) dev queries again."""
+        if self.dev_pool is None or self.dev_ranking is None:
+            return []
+        settings, found = self.recipe.cross_encoder, []
+        for folder in self.cross_encoders:
+            teacher = CrossEncoderTeacher(
+                str(folder),
+                self.bench.dataset,
+                max_length=settings.max_length,
+                batch_tokens=settings.batch_tokens,
+                device=self.recipe.encoder.device,
+                cache=self.out / "pairs",
+                progress=self.progress,
+            )
+            labels = {query_id: self.dev_pool.labels[query_id] for query_id in self.dev_pool.query_ids[:_DEV_QUERIES]}
+            cutoff = self.bench.dataset.relevant_from
+            found.append(rerank_quality(teacher, self.dev_ranking, labels, relevant_from=cutoff))
+        return found
 
     def student_index(self, system: System) -> Index:
         """The collection indexed by a student."""

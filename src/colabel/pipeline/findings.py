@@ -74,8 +74,20 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         recipe=recipe_text,
         environment=Environment(library_versions(), platform.processor() or platform.machine(), os.cpu_count()),
         seconds=_stage_seconds(study),
-        notes=tuple(f"{slug} failed: {reason}" for slug, reason in study.failed.items()),
+        notes=_notes(study),
     )
+
+
+def _notes(study: Study) -> tuple[str, ...]:
+    notes = [f"{slug} failed: {reason}" for slug, reason in study.failed.items()]
+    if any(system.needs_cross_encoder and system.slug not in study.failed for system in study.systems):
+        for number, found in enumerate(study.first.cross_encoder_quality(), start=1):
+            before, after = found.ranked["nDCG@10"], found.reranked["nDCG@10"]
+            notes.append(
+                f"Cross-encoder {number}, re-ranking θ's top 100 of {found.queries} dev queries: nDCG@10 {after:.4f}, "
+                f"θ {before:.4f}."
+            )
+    return tuple(notes)
 
 
 def _evaluate(study: Study) -> tuple[Evaluation, Evaluation, Mapping[str, Mapping[str, Spread]]]:

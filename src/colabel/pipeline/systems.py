@@ -18,6 +18,8 @@ _TITLES = {
     "ce-kd": "KD, one cross-encoder",
     "ce3-kd": "KD, ensemble of cross-encoders",
     "mixed": "mixed (collective and cross-encoder)",
+    "ce-kd-paper": "KD, one cross-encoder, as the paper",
+    "ce3-kd-paper": "KD, ensemble, as the paper",
 }
 _TARGETS = {
     "colbert-hn": "hard",
@@ -26,6 +28,8 @@ _TARGETS = {
     "ce-kd": "cross-encoder",
     "ce3-kd": "ensemble",
     "mixed": "mixed",
+    "ce-kd-paper": "cross-encoder",
+    "ce3-kd-paper": "ensemble",
 }
 SYSTEMS = (*_TITLES, "collective-B", "colbert-prf-B", "colbert-prf-rerank-B")
 """All names; B stands for a number, β."""
@@ -49,6 +53,11 @@ class System:
     target: str = ""
     beta: float | None = None
     rerank: bool = False
+
+    @property
+    def from_plain(self) -> bool:
+        """Whether it is trained as the paper trained its cross-encoder rows: from the plain encoder, BM25 negatives."""
+        return self.slug.endswith("-paper")
 
     @property
     def needs_cross_encoder(self) -> bool:
