@@ -41,6 +41,14 @@ def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
     return build_recipe(table)
 
 
+def given_keys(dataset: str, overrides: Iterable[str] = ()) -> set[str]:
+    """The settings, as ``section.key``, that a recipe file (where ``dataset`` is one) and overrides spell out."""
+    table: dict[str, Any] = tomllib.loads(_read(Path(dataset))) if dataset.endswith(".toml") else {}
+    for override in overrides:
+        _override(table, override)
+    return {f"{section}.{key}" for section, values in table.items() if isinstance(values, dict) for key in values}
+
+
 def build_recipe(table: dict[str, Any]) -> Recipe:
     """Build a recipe from nested tables, each section through its own class."""
     hints = typing.get_type_hints(Recipe)

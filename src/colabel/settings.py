@@ -354,7 +354,10 @@ class LabelSettings(Settings):
 
     candidates: int = setting(100, low=2, high=10_000, help="top-ranked passages labelled for each training query")
     temperature: float = setting(
-        1.0, low=0.001, high=1000.0, help="what teacher scores are divided by before they become probabilities"
+        1.0,
+        low=0.001,
+        high=1000.0,
+        help="what teacher scores are divided by in reports and exports; training has distil.teacher_temperature",
     )
     smoothing: float = setting(0.1, low=0.0, high=0.99, help="ε, the mass that uniform smoothing takes from the labels")
 
@@ -366,7 +369,8 @@ class CrossEncoderSettings(Settings):
     section: ClassVar[str] = "cross_encoder"
 
     models: tuple[str, ...] = setting(
-        ("minilm",), help="what each is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps three layers"
+        ("minilm", "minilm:4", "minilm:3"),
+        help="what each is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps three layers",
     )
     checkpoints: tuple[str, ...] = setting(
         (), help="finished cross-encoders (folders or hub ids) to be used instead of training 'models'"
@@ -521,7 +525,8 @@ class StudySettings(Settings):
     )
     seeds: int = setting(1, low=1, high=100, help="how many seeds the systems in 'repeated' are trained with")
     repeated: tuple[str, ...] = setting(
-        ("colbert", "colbert-hn", "collective-0.5"), help="systems that are trained with every seed; others with one"
+        ("colbert", "colbert-hn", "self-kd", "ce-kd", "collective-0.5"),
+        help="systems that are trained with every seed; others with one",
     )
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10", "R@1000"), help="measures of ir_measures, the first decides"

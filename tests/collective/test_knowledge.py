@@ -14,14 +14,14 @@ import torch
 from tests.conftest import WORDS
 
 from colabel import Index, PrfRanker, build_index, collect, inspect, load_dataset, open_knowledge, search, sweep
-from colabel.collective import choose_feedback, expand, extract
+from colabel.collective import Feedback, choose_feedback, expand, extract
 from colabel.collective.extraction import most_frequent
 from colabel.data import Dataset
 from colabel.errors import ArtefactError, DataError, SettingsError, UsageError
 from colabel.evaluation.sweeping import Grid
 from colabel.index.lookup import TokenLookup, build_lookup
 from colabel.index.nearest import nearest_exact
-from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
+from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings, IndexSettings
 from colabel.teachers import CollectiveTeacher
 
 SETTINGS = CollectiveSettings(feedback="labelled", clusters=6, centroids=4, beta=1.0)
@@ -80,7 +80,9 @@ def test_labelled_feedback_is_for_the_train_split(dataset: Dataset, index: Index
     positives = dataset.positives("train")
     for query_id in trained.queries.ids:
         row = int(dataset.passages.rows(positives[query_id])[0])
-        assert trained.feedback([query_id])[0].tolist() == [row, -1, -1]
+        empty = query_id == "q3"  # its labelled passage has no tokens: the top three serve instead
+        expected = trained.ranking.query(query_id)[0][:3].tolist() if empty else [row, -1, -1]
+        assert trained.feedback([query_id])[0].tolist() == expected
     for split in ("dev", "test"):
         judged = collect(dataset, index, tmp_path / split, settings=SETTINGS, split=split)
         assert judged.settings.feedback == "top"
@@ -89,9 +91,21 @@ def test_labelled_feedback_is_for_the_train_split(dataset: Dataset, index: Index
 
 
 def test_no_centroid_falls_back_to_the_plain_query(
-    dataset: Dataset, index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    dataset: Dataset,
+    index: Index,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """q3's labelled passage is empty: there is nothing to cluster."""
+    """A query without any feedback: there is nothing to cluster."""
+    import colabel.collective.centroids as module
+
+    def without(ranked: np.ndarray, settings: CollectiveSettings, labelled: list[list[int]]) -> Feedback:
+        chosen = choose_feedback(ranked, settings, labelled)
+        chosen.rows[list(dataset.split_queries("train")).index("q3")] = -1
+        return chosen
+
+    monkeypatch.setattr(module, "choose_feedback", without)
     with caplog.at_level(logging.WARNING):
         knowledge = collect(dataset, index, tmp_path / "k", settings=SETTINGS)
     assert "1 of 12 queries have no collective centroid" in caplog.text
@@ -227,6 +241,9 @@ def test_sweep_shares_work_and_continues(
 
 
 def test_sweep_refuses_nonsense(dataset: Dataset, index: Index, tmp_path: Path) -> None:
+    for wrong in (Grid(beta=(-1.0,)), Grid(feedback_passages=(0,))):
+        with pytest.raises(SettingsError, match=r"'collective\.(beta|feedback_passages)' is"):
+            sweep(dataset, index, tmp_path / "s", settings=SETTINGS, grid=wrong)
     with pytest.raises(SettingsError, match="no value for beta"):
         Grid(beta=())
     with pytest.raises(DataError, match="has no split 'other'"):
@@ -252,7 +269,7 @@ def test_lookup_that_probes_everything_is_exact(index: Index, tmp_path: Path) ->
 def test_lookup_with_few_probes_and_few_tokens(index: Index, tmp_path: Path) -> None:
     build_lookup(index.store, tmp_path / "lookup")
     lookup = TokenLookup(tmp_path / "lookup", index.store, probes=1, reach=0.0)
-    ids, similarities = lookup.nearest(torch.randn(5, 16), 400)
+    ids, similarities = lookup.nearest(torch.randn(5, 16, generator=torch.Generator().manual_seed(1)), 400)
     assert ((ids == -1) == np.isneginf(similarities)).all()
     assert (np.diff(np.where(ids >= 0, similarities, -9.0), axis=1) <= 0).all(), "nearest first"
     with pytest.raises(ArtefactError, match="nothing"):
@@ -263,9 +280,68 @@ def test_large_stores_use_the_lookup(index: Index, monkeypatch: pytest.MonkeyPat
     import colabel.index.index as module
 
     fresh = Index.open(index.folder)
-    vectors = torch.nn.functional.normalize(torch.randn(40, 16), dim=1)
+    vectors = torch.nn.functional.normalize(torch.randn(40, 16, generator=torch.Generator().manual_seed(2)), dim=1)
     exact, _ = fresh.nearest_tokens(vectors, 10)
     monkeypatch.setattr(module, "LOOKUP_FROM", 10)
     listed, _ = fresh.nearest_tokens(vectors, 10)
     assert (index.folder / "lookup" / "manifest.json").exists()
     assert (most_frequent(listed) == most_frequent(exact)).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("storage", "shard", "engine"), [("int8", 40, "exact"), ("fp16", 40, "ivf"), ("int8", 1000, "ivf")]
+)
+def test_other_storage_shards_and_engines(
+    storage: str,
+    shard: int,
+    engine: str,
+    dataset: Dataset,
+    index: Index,
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same tokens and nearly the same centroids, also through the look-up by lists."""
+    import colabel.index.index as module
+
+    encoder = EncoderSettings(model=str(tiny_model), dimension=16, query_length=12, passage_length=24, device="cpu")
+    settings = IndexSettings(storage=storage, shard_passages=shard, engine=engine)
+    other = build_index(dataset, tmp_path / "index", encoder=encoder, index=settings)
+    rows = np.arange(30).reshape(10, 3)
+    feedback = Feedback(rows, np.ones(rows.shape, np.float32))
+    plain = extract(index, feedback, SETTINGS)
+    found = extract(other, feedback, SETTINGS)
+    same = 0.7 if storage == "int8" else 0.95  # 16 dimensions of eight bits move a few neighbours
+    assert (found.token_ids == plain.token_ids).mean() > same
+    monkeypatch.setattr(module, "LOOKUP_FROM", 10)
+    listed = extract(other, feedback, SETTINGS)
+    assert (listed.token_ids == found.token_ids).mean() > 0.9
+    assert listed.sigma.shape == found.sigma.shape
+
+
+def test_a_read_only_index_still_looks_up(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    import colabel.index.index as module
+
+    fresh = Index.open(index.folder)
+    calls = []
+
+    def refused(store: object, out: Path, *_: object) -> None:
+        calls.append(out)
+        if len(calls) == 1:
+            raise ArtefactError("cannot be written")
+        build_lookup(store, out)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "LOOKUP_FROM", 10)
+    monkeypatch.setattr(module, "build_lookup", refused)
+    ids, _ = fresh.nearest_tokens(torch.eye(16)[:4], 3)
+    assert ids.shape == (4, 3)
+    assert not calls[1].is_relative_to(index.folder)
+    assert fresh.nearest_tokens(torch.zeros(0, 16), 3)[0].shape == (0, 3)
+
+
+def test_collect_does_not_write_into_another_artefact(dataset: Dataset, index: Index, tmp_path: Path) -> None:
+    collect(dataset, index, tmp_path / "k", settings=SETTINGS)
+    with pytest.raises(ArtefactError, match="holds another result of colabel; nothing was written"):
+        collect(dataset, index, tmp_path / "k" / "ranking", settings=SETTINGS)
+    with pytest.raises(SettingsError, match="the expansion scale is 'papr'"):
+        CollectiveTeacher(open_knowledge(tmp_path / "k"), scale="papr")

@@ -214,9 +214,10 @@ def test_the_command(sparse: Dataset, tmp_path: Path, capsys: pytest.CaptureFixt
 
     code, out, err = call("--set", "data.keep_labels=1", "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == json.loads(json.dumps(label_quality([made], sparse).as_dict())) | {
-        "teacher": "collective"
-    }
+    printed = json.loads(out)
+    assert [one["multiple"] for one in printed.pop("suggestions")] == [1, 2, 5]
+    assert printed.pop("order") == "standout"
+    assert printed == json.loads(json.dumps(label_quality([made], sparse).as_dict())) | {"teacher": "collective"}
     code, out, _ = call("--set", "data.keep_labels=1")
     assert code == 0
     lines = out.splitlines()

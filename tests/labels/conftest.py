@@ -104,6 +104,7 @@ class Knowledge:
     ranking: Ranking
     split: str = "train"
     fingerprint: str = "knowledge"
+    labelled_fingerprint: str | None = None
     settings: CollectiveSettings = SETTINGS
     queries: Queries = field(default_factory=Queries)
 

@@ -72,7 +72,7 @@ def test_a_finished_run_does_nothing_again(recipe: Recipe, finished: Path, caplo
         run(recipe, finished)
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("manifest.json")} == before
     plan = next(record.getMessage() for record in caplog.records if record.getMessage().startswith("the plan:"))
-    assert plan.count("done") == 6
+    assert plan.count("present") == 6
 
 
 @pytest.mark.parametrize("teacher", ["hard", "uniform", "self", "cross-encoder", "ensemble", "mixed"])

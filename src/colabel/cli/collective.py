@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
+from colabel.cli.labels import same_data
 from colabel.cli.output import beside, emit, print_json, table, terminal_progress
 from colabel.cli.search import hit_lines
 from colabel.errors import UsageError
@@ -58,7 +59,8 @@ def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path
         f"{counts['without_centroids']:,} with none (they keep the plain query)"
     )
     first = knowledge.queries.ids[0]
-    emit(f"Next: colabel inspect {out} {first}, or colabel label {dataset} --knowledge {out} --out LABELS")
+    data = same_data(dataset, overrides)
+    emit(f"Next: colabel inspect {out} {first}, or colabel label {data} --knowledge {out} --out LABELS")
 
 
 @click.command("inspect")
@@ -128,7 +130,7 @@ def _values(text: str | None, kind: type, name: str) -> tuple[float, ...] | None
 @click.option("--f-p", "feedback", help="Numbers of feedback passages; default: 1,3,5.")
 @click.option("--f-c", "clusters", help="Numbers of clusters; default: 12,24.")
 @click.option("--f-e", "centroids", help="Numbers of centroids; default: 5,10.")
-@click.option("--beta", "betas", help="Values of β; default: 0.5,1.")
+@click.option("--beta", "betas", help="Values of β; default: 0,0.25,0.5,1.")
 @click.option(
     "-m", "--measure", "measures", multiple=True, help="A measure of ir_measures; may be given several times."
 )

@@ -160,19 +160,34 @@ def comparison_lines(found: Comparison) -> list[str]:
 )
 @click.argument("labels", type=click.Path(path_type=Path))
 @dataset_argument
+@click.option(
+    "--order",
+    type=click.Choice(("standout", "deviation", "margin", "probability", "rank")),
+    default="standout",
+    show_default=True,
+    help="Order of the suggestions, as in `colabel missing`.",
+)
 @json_option
-def label_quality_command(labels: Path, dataset: str, overrides: tuple[str, ...], as_json: bool) -> None:
+def label_quality_command(labels: Path, dataset: str, overrides: tuple[str, ...], order: str, as_json: bool) -> None:
     """Thin call of :func:`colabel.label_quality`."""
     from colabel import label_quality, load_dataset
-    from colabel.labels import open_labels
+    from colabel.evaluation import suggestion_precision
+    from colabel.labels import find_suspects, open_labels
 
     opened = open_labels(labels)
     recipe = recipe_settings(dataset, overrides)
-    found = label_quality(opened, load_dataset(recipe.data), seed=recipe.seed)
+    loaded = load_dataset(recipe.data)
+    found = label_quality(opened, loaded, seed=recipe.seed)
+    suspects = find_suspects(opened, loaded, limit=5 * len(opened), order=order)
+    shares = suggestion_precision([(one.query_id, one.row) for one in suspects], loaded, queries=len(opened))
     if as_json:
-        print_json(found.as_dict())
-    else:
-        emit("\n\n".join("\n".join(quality_lines(found, grade)) for grade in found.grades))
+        print_json({**found.as_dict(), "order": order, "suggestions": [one.as_dict() for one in shares]})
+        return
+    emit("\n\n".join("\n".join(quality_lines(found, grade)) for grade in found.grades))
+    emit("\nof the first suggestions of `colabel missing`, these shares are hidden positives:")
+    for one in shares:
+        share = "none" if one.precision is None else f"{one.precision:.3f}"
+        emit(f"  {one.suggestions:,} suggestions ({one.multiple:g} × queries): {share}")
 
 
 def quality_lines(found: LabelQuality, grade: int) -> list[str]:

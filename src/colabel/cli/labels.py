@@ -149,13 +149,13 @@ def label_command(
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:
     """β and its scale as the recipe or --set gives them, else as the knowledge remembers them."""
-    from_recipe = dataset.endswith(".toml")
-    given = {
-        name: getattr(recipe.collective, name)
-        for name in ("beta", "expansion_scale")
-        if from_recipe or any(text.startswith(f"collective.{name}=") for text in overrides)
+    from colabel.recipe import given_keys
+
+    given = given_keys(dataset, overrides)
+    chosen = {
+        name: getattr(recipe.collective, name) for name in ("beta", "expansion_scale") if f"collective.{name}" in given
     }
-    return dataclasses.replace(knowledge.settings, **given)
+    return dataclasses.replace(knowledge.settings, **chosen)
 
 
 def report_lines(report: LabelReport) -> list[str]:

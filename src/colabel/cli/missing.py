@@ -37,7 +37,7 @@ _SHOWN_TEXT = 180
 
       colabel missing labels/collective my-collection/ --limit 50 --out review.tsv
 
-      colabel missing labels/collective my-collection/ --margin 0 --with-labels --out more.qrels""",
+      colabel missing labels/collective my-collection/ --limit 200 --with-labels --out more.qrels""",
 )
 @labels_argument
 @dataset_argument
@@ -136,4 +136,4 @@ def _after_missing(labels_folder: Path, dataset: str, out: Path | None) -> str:
         return f"colabel missing {labels_folder} {dataset} --out review.tsv"
     if out.suffix == ".qrels":
         return f'name it in a recipe as [data] labels = {{ train = "{out}" }}, and colabel check that recipe'
-    return f"colabel missing {labels_folder} {dataset} --margin 0 --with-labels --out more.qrels"
+    return f"colabel missing {labels_folder} {dataset} --limit 200 --with-labels --out more.qrels"

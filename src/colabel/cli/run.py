@@ -107,7 +107,8 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     recipe = recipe_settings(dataset, overrides)
     with terminal_progress() as progress:
         theta = Chain(Workbench(recipe, out, progress), out, recipe.seed).theta
-    emit(f"θ: {theta}")
+        taken = recipe.train.teacher != "train" and theta.name == "start"
+    emit(f"θ: {theta}" + (", the recipe's checkpoint as it is (train.teacher = 'train' trains it)" if taken else ""))
     emit(f"Next: colabel distil {dataset} --out {out}")
 
 

@@ -63,7 +63,13 @@ def _prf_options(function: Any) -> Any:
 
 
 def _prf_ranker(
-    index: Index, prf: str | None, beta: float | None, settings: CollectiveSettings, *, strict: bool = False
+    index: Index,
+    prf: str | None,
+    beta: float | None,
+    settings: CollectiveSettings,
+    *,
+    seed: int = 0,
+    strict: bool = False,
 ) -> Ranker | None:
     """The ranker that --prf and --beta ask for; None without --prf."""
     from colabel.collective import PrfRanker
@@ -73,7 +79,7 @@ def _prf_ranker(
             raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
         return None
     chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
-    return PrfRanker(index, chosen, rerank=prf == "reranker", strict=strict)
+    return PrfRanker(index, chosen, rerank=prf == "reranker", seed=seed, strict=strict)
 
 
 @click.command(
@@ -128,7 +134,7 @@ def rank_command(
         else:
             index = Index.open(index_folder)
             index.check_collection(loaded.passages)
-            ranker = _prf_ranker(index, prf, beta, recipe.collective) or LateInteraction(index)
+            ranker = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed) or LateInteraction(index)
         ranking = rank(
             ranker,
             loaded.split_queries(split),

@@ -22,7 +22,7 @@ from colabel.collective.expansion import Centroids
 from colabel.collective.extraction import extract
 from colabel.collective.feedback import choose_feedback
 from colabel.data.strings import StringTable
-from colabel.errors import DataError
+from colabel.errors import ArtefactError, DataError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
@@ -30,7 +30,6 @@ from colabel.ranking.rankings import BLOCK, block_name
 from colabel.settings import CollectiveSettings
 
 STAGE = "centroids"
-_PARTS = ("vectors", "sigma", "tokens", "feedback")
 
 
 def build_centroids(
@@ -50,7 +49,7 @@ def build_centroids(
     """
     inputs = {"index": index.fingerprint, "ranking": ranking.manifest.fingerprint}
     if labelled is not None:
-        inputs["labelled"] = fingerprint({query: list(passages) for query, passages in labelled.items()})
+        inputs["labelled"] = labels_used(labelled)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
 
     def write(space: Workspace) -> Mapping[str, Any]:
@@ -60,17 +59,20 @@ def build_centroids(
     return CentroidStore(out)
 
 
+def labels_used(labelled: Mapping[str, Sequence[str]]) -> str:
+    """Names the labelled positives that may be feedback, so that labels can be checked against them later."""
+    return fingerprint({query: sorted(passages) for query, passages in labelled.items()})
+
+
 class CentroidStore:
     """Reads finished centroids; nothing is loaded until it is asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = read_manifest(folder, STAGE)
+        if self.manifest.counts.get("block") != BLOCK:
+            raise ArtefactError(f"{folder} was written by another version of colabel; collect again")
         self.query_ids = StringTable.open(folder, "queries")
-        self._blocks = [
-            {part: _map(folder / f"{block_name(number)}.{part}.npy") for part in _PARTS}
-            for number in range(self.manifest.counts["blocks"])
-        ]
 
     def centroids(self, query_ids: Sequence[str]) -> Centroids:
         """Centroids of some queries in their order."""
@@ -86,12 +88,16 @@ class CentroidStore:
         if (rows < 0).any():
             unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
             raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
-        first = self._blocks[0][part]
+        first = self._block(0, part)
         values = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
         for number in np.unique(rows // BLOCK):
             here = rows // BLOCK == number
-            values[here] = self._blocks[number][part][rows[here] % BLOCK]
+            values[here] = self._block(int(number), part)[rows[here] % BLOCK]
         return values
+
+    def _block(self, number: int, part: str) -> npt.NDArray[Any]:
+        """Mapped when it is needed: half a million queries have a thousand files, and each map keeps one open."""
+        return _map(self.folder / f"{block_name(number)}.{part}.npy")
 
 
 def _write(
@@ -107,7 +113,7 @@ def _write(
     blocks = few = none = 0
     for number, (query_ids, rows, _) in enumerate(ranking.blocks()):
         if not space.done(f"{block_name(number)}.vectors.npy"):
-            positives = None if labelled is None else _rows(query_ids, labelled, ranking.passage_ids)
+            positives = None if labelled is None else _rows(query_ids, labelled, ranking.passage_ids, index)
             feedback = choose_feedback(np.asarray(rows), settings, positives)
             found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
             arrays = {
@@ -127,13 +133,16 @@ def _write(
         task.advance(len(query_ids))
     task.close()
     StringTable.of(ranking.query_ids).save(space, "queries")
-    return {"queries": len(ranking), "blocks": blocks, "with_fewer_centroids": few, "without_centroids": none}
+    counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
+    return {**counts, "with_fewer_centroids": few, "without_centroids": none}
 
 
-def _rows(query_ids: Sequence[str], labelled: Mapping[str, Sequence[str]], passages: StringTable) -> list[list[int]]:
-    """Rows of each query's positives; a positive that the collection does not hold is left out."""
+def _rows(
+    query_ids: Sequence[str], labelled: Mapping[str, Sequence[str]], passages: StringTable, index: Index
+) -> list[list[int]]:
+    """Rows of each query's positives; one that is empty or that the collection does not hold is left out."""
     found = (passages.rows(labelled.get(query_id, ())) for query_id in query_ids)
-    return [[int(row) for row in rows if row >= 0] for rows in found]
+    return [rows[index.store.lengths(rows) > 0].tolist() for rows in found]
 
 
 def _map(path: Path) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from colabel.errors import SettingsError
 from colabel.maxsim import fold_weights
 
 
@@ -34,9 +35,6 @@ class Centroids:
         """The ``count`` of highest σ (f_e)."""
         return Centroids(self.vectors[:, :count], self.sigma[:, :count], self.token_ids[:, :count])
 
-    def __getitem__(self, places: slice) -> Centroids:
-        return Centroids(self.vectors[places], self.sigma[places], self.token_ids[places])
-
 
 def expansion_weights(sigma: Tensor, query_lengths: Tensor, beta: float, scale: str) -> Tensor:
     """Weight of each centroid, float32 [queries, centroids].
@@ -49,6 +47,8 @@ def expansion_weights(sigma: Tensor, query_lengths: Tensor, beta: float, scale: 
     """
     if scale == "paper":
         return beta * sigma
+    if scale != "normalised":
+        raise SettingsError(f"the expansion scale is '{scale}'; expected 'normalised' or 'paper'")
     total = sigma.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
     return beta * query_lengths[:, None].to(sigma.dtype) * sigma / total
 

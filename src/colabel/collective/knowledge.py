@@ -60,6 +60,11 @@ class Knowledge:
         return index
 
     @property
+    def labelled_fingerprint(self) -> str | None:
+        """Names the labels that were feedback, as :func:`labels_used` does; None where none were."""
+        return self._centroids.manifest.inputs.get("labelled")
+
+    @property
     def counts(self) -> Mapping[str, Any]:
         """Queries, and how many have fewer centroids than wanted or none."""
         return self._centroids.manifest.counts
@@ -108,6 +113,8 @@ def collect(
         )
         settings = settings.with_feedback("top")
     index.check_collection(dataset.passages)
+    if (out / "manifest.json").exists():
+        raise ArtefactError(f"{out} holds another result of colabel; nothing was written. Choose another output folder")
     queries = dataset.split_queries(split)
     if not queries:
         raise DataError(f"the split '{split}' of {dataset.name} has no queries")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
@@ -42,10 +43,7 @@ class QueryStore:
 
     def vectors(self, query_ids: Sequence[str]) -> torch.Tensor:
         """Vectors float32 [queries, longest, dimension], zero vectors behind a query's tokens."""
-        rows = self.ids.rows(query_ids)
-        if (rows < 0).any():
-            unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
-            raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
+        rows = self._rows(query_ids)
         starts, lengths = self._offsets[rows], np.diff(self._offsets)[rows]
         padded = np.zeros((len(rows), int(lengths.max(initial=1)), self._vectors.shape[1]), dtype=np.float32)
         for place, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
@@ -62,7 +60,14 @@ class QueryStore:
 
     def lengths(self, query_ids: Sequence[str]) -> torch.Tensor:
         """How many tokens each query has, int64 [queries]."""
-        return torch.from_numpy(np.diff(self._offsets)[self.ids.rows(query_ids)])
+        return torch.from_numpy(np.diff(self._offsets)[self._rows(query_ids)])
+
+    def _rows(self, query_ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        rows = self.ids.rows(query_ids)
+        if (rows < 0).any():
+            unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
+            raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
+        return rows
 
 
 def build_query_store(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,12 @@ from colabel.encode import encode_queries_checked
 from colabel.errors import DataError, SettingsError
 from colabel.index import Index
 from colabel.index.rescore import rescore
-from colabel.measures import mean_values, measure_run
+from colabel.measures import PerQuery, mean_values, measure_run
 from colabel.progress import SILENT, Progress
+from colabel.ranking.rankings import BLOCK
 from colabel.settings import CollectiveSettings
+
+log = logging.getLogger(__name__)
 
 STAGE = "sweep"
 MEASURES = ("nDCG@10", "RR@10", "R@1000")
@@ -35,12 +39,12 @@ MEASURES = ("nDCG@10", "RR@10", "R@1000")
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Values to try. The defaults are the paper's."""
+    """Values to try. The defaults are the paper's, and smaller β, which the normalised scale wants."""
 
     feedback_passages: tuple[int, ...] = (1, 3, 5)
     clusters: tuple[int, ...] = (12, 24)
     centroids: tuple[int, ...] = (5, 10)
-    beta: tuple[float, ...] = (0.5, 1.0)
+    beta: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0)
 
     def __post_init__(self) -> None:
         for name, values in dataclasses.asdict(self).items():
@@ -130,45 +134,57 @@ class _Sweep:
         missing = [point for point in points if not space.done(names[point])]
         task = progress.start("sweeping", len(points), "settings")
         task.advance(len(points) - len(missing))
-        queries = self.dataset.split_queries(self.split)
-        if missing:
-            encoded = encode_queries_checked(self.index.encoder, list(queries.values()), strict=False).vectors
-            wanted = max(point.feedback_passages for point in missing)
-            first, _ = self.index.search(encoded, max(self.depth, wanted) if self.rerank else wanted)
+        blocks = list(self._blocks(missing)) if missing else []
         for _, group in itertools.groupby(missing, key=lambda point: (point.feedback_passages, point.clusters)):
             members = list(group)
-            centroids = extract(self.index, choose_feedback(first, members[0]), members[0], seed=self.seed)
+            found: dict[CollectiveSettings, PerQuery] = {point: {} for point in members}
+            for block in blocks:
+                centroids = extract(self.index, choose_feedback(block.first, members[0]), members[0], seed=self.seed)
+                for point in members:
+                    for measure, values in self._measure(block, centroids, point).items():
+                        found[point].setdefault(measure, {}).update(values)
             for point in members:
-                values = self._measure(list(queries), encoded, first, centroids, point)
                 with space.file(names[point]) as path:
-                    path.write_text(json.dumps(values), encoding="utf-8")
+                    path.write_text(json.dumps(mean_values(found[point])), encoding="utf-8")
                 task.advance()
         task.close()
         rows = [_row(point, json.loads((space.folder / names[point]).read_text())) for point in points]
         with space.file("sweep.json") as path:
             path.write_text(json.dumps([row.as_dict() for row in rows], indent=2), encoding="utf-8")
-        return {"points": len(points), "queries": len(queries)}
+        return {"points": len(points), "queries": len(self.dataset.labels(self.split))}
 
-    def _measure(
-        self,
-        query_ids: Sequence[str],
-        queries: torch.Tensor,
-        first: npt.NDArray[np.int64],
-        centroids: Centroids,
-        point: CollectiveSettings,
-    ) -> dict[str, float]:
-        expanded = expand(queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
+    def _blocks(self, points: Sequence[CollectiveSettings]) -> Iterator[_Block]:
+        """Queries, encoded and ranked once, in blocks that bound the memory of centroids and rankings."""
+        queries = list(self.dataset.split_queries(self.split).items())
+        wanted = max(point.feedback_passages for point in points)
+        for start in range(0, len(queries), BLOCK):
+            part = queries[start : start + BLOCK]
+            encoded = encode_queries_checked(self.index.encoder, [text for _, text in part], strict=False).vectors
+            first, _ = self.index.search(encoded, max(self.depth, wanted) if self.rerank else wanted)
+            yield _Block([query_id for query_id, _ in part], encoded, first)
+
+    def _measure(self, block: _Block, centroids: Centroids, point: CollectiveSettings) -> PerQuery:
+        expanded = expand(block.queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
         if self.rerank:
-            rows, scores = rescore(expanded, first[:, : self.depth], self.index.store, self.depth)
+            rows, scores = rescore(expanded, block.first[:, : self.depth], self.index.store, self.depth)
         else:
             rows, scores = self.index.search(expanded, self.depth)
         ids = self.index.store.ids
         run = {
             query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
-            for query_id, line, values in zip(query_ids, rows, scores, strict=True)
+            for query_id, line, values in zip(block.query_ids, rows, scores, strict=True)
         }
-        labels = self.dataset.labels(self.split)
-        return mean_values(measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from))
+        labels = {query_id: self.dataset.labels(self.split)[query_id] for query_id in block.query_ids}
+        return measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Some queries: ids, vectors and the first ranking int64 [queries, depth]."""
+
+    query_ids: list[str]
+    queries: torch.Tensor
+    first: npt.NDArray[np.int64]
 
 
 def _row(point: CollectiveSettings, values: Mapping[str, float]) -> SweepPoint:
@@ -180,7 +196,9 @@ def _order(point: CollectiveSettings) -> tuple[float, ...]:
 
 
 def _replaced(base: CollectiveSettings, table: Mapping[str, Any]) -> CollectiveSettings | None:
-    try:
-        return dataclasses.replace(base, **table)
-    except SettingsError:  # more centroids than clusters
+    """The base with other values; None where it would have more centroids than clusters."""
+    values = {**base.as_dict(), **table}
+    if values["centroids"] > values["clusters"]:
+        log.info("left out: %d centroids of %d clusters", values["centroids"], values["clusters"])
         return None
+    return CollectiveSettings(**values)

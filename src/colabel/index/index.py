@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import tempfile
+import weakref
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -146,8 +149,16 @@ class Index:
 
     @cached_property
     def lookup(self) -> TokenLookup:
-        """The nearest-token look-up; made in the index's folder when it is first needed."""
-        build_lookup(self.store, self.folder / "lookup")
+        """The nearest-token look-up; made in the index's folder when it is first needed, or for this process alone
+        where that cannot be written or somebody else is writing it."""
+        try:
+            build_lookup(self.store, self.folder / "lookup")
+        except (ArtefactError, OSError) as error:
+            log.info("the look-up of nearest tokens is not kept: %s", error)
+            scratch = Path(tempfile.mkdtemp(prefix="colabel-"))
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+            build_lookup(self.store, scratch / "lookup")
+            return TokenLookup(scratch / "lookup", self.store)
         return TokenLookup(self.folder / "lookup", self.store)
 
     @property
@@ -205,11 +216,11 @@ class Index:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
             raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
-        if self.store.tokens < LOOKUP_FROM:
-            return nearest_exact(vectors, self.store, k)
-        if self.store.tokens <= LOOKUP_UP_TO:
+        if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO:
             return self.lookup.nearest(vectors, k)
-        return self.ivf.nearest_tokens(vectors, k)
+        if self.engine == "ivf" and self.store.tokens > LOOKUP_UP_TO:
+            return self.ivf.nearest_tokens(vectors, k)
+        return nearest_exact(vectors, self.store, k)
 
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids."""

@@ -20,7 +20,7 @@ def nearest_exact(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Token ids int32 [n, k] and dot products float32 [n, k] of the k nearest stored tokens, nearest first.
 
-    Special and marker tokens are left out; equal similarities are ordered by position in the store.
+    Special and marker tokens are left out.
     """
     ids = np.full((len(vectors), k), -1, dtype=np.int32)
     similarities = np.full((len(vectors), k), -np.inf, dtype=np.float32)

@@ -167,6 +167,8 @@ class TokenStore:
 
     def _by_shard(self, positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Shard number and the places in ``positions`` that lie in it."""
+        if not len(positions):
+            return
         shard = np.searchsorted(self.first_tokens, positions, side="right") - 1
         order = np.argsort(shard, kind="stable")
         numbers, starts = np.unique(shard[order], return_index=True)

@@ -5,7 +5,7 @@ block-00000.teacher.npy  float32, the teacher's scores, −∞ where there is no
 block-00000.base.npy     float32, φ, the score of the plain query, −∞ where there is no candidate
 block-00000.flags.npy    uint8, see :class:`Flag`
 queries.*.npy, ids.*.npy query and passage ids
-knowledge.json           where the knowledge was when the labels were made, and with which β it was used
+origin.json              where the knowledge was when the labels were made, and with which β it was used
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STAGE = "labels"
 BLOCK = 1024
 """Queries between two save points: 1.4 MB of arrays at 100 candidates."""
 
-ORIGIN_FILE = "knowledge.json"
+ORIGIN_FILE = "origin.json"
 PARTS = ("teacher", "base", "flags", "rows")
 """The arrays of a block in the order in which they are written: the last says that the block is whole."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from colabel.collective.centroids import labels_used
 from colabel.data import Dataset
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels.artefact import BLOCK
@@ -99,26 +100,17 @@ def check_inputs(knowledge: Knowledge, dataset: Dataset, settings: LabelSettings
             f"no query of the split '{knowledge.split}' of {dataset.name} has a visible positive (grade "
             f"{dataset.relevant_from} or higher) that is not empty; there is nothing to label"
         )
-    _check_feedback(knowledge, dataset, first)
+    _check_feedback(knowledge, dataset)
 
 
-def _check_feedback(knowledge: Knowledge, dataset: Dataset, ranked: Ranked) -> None:
+def _check_feedback(knowledge: Knowledge, dataset: Dataset) -> None:
     """Refuse knowledge that was collected with other labels than the dataset shows.
 
-    Feedback comes from visible positives and the top f_p. Anything else was labelled when the knowledge was collected
-    and is hidden now: labels made from it would know what they are to find.
+    A positive that was feedback and is hidden now would make labels that know what they are to find.
     """
-    labels, settings = dataset.labels(knowledge.split), knowledge.settings
-    feedback = knowledge.feedback(ranked.query_ids)
-    for place, query_id in enumerate(ranked.query_ids):
-        grades = labels[query_id].items()
-        known = dataset.passages.rows(passage for passage, grade in grades if grade >= dataset.relevant_from)
-        if settings.feedback != "labelled":
-            known = np.concatenate([known, ranked.rows[place, : settings.feedback_passages]])
-        foreign = feedback[place][(feedback[place] >= 0) & ~np.isin(feedback[place], known)]
-        if len(foreign):
-            raise ArtefactError(
-                f"{knowledge.folder} was collected with other labels than the split '{knowledge.split}' of "
-                f"{dataset.name} shows (passage '{dataset.passages.ids[int(foreign[0])]}' was feedback of query "
-                f"'{query_id}'); collect again with the same settings, such as data.keep_labels"
-            )
+    used = knowledge.labelled_fingerprint
+    if used is not None and used != labels_used(dataset.positives(knowledge.split)):
+        raise ArtefactError(
+            f"{knowledge.folder} was collected with other labels than the split '{knowledge.split}' of {dataset.name} "
+            "shows; collect again with the same settings, such as data.keep_labels"
+        )

@@ -8,10 +8,9 @@ from typing import Any
 
 from colabel.collective import Knowledge, collect
 from colabel.data.splits import DEV, TRAIN
-from colabel.errors import UsageError
 from colabel.index import Index
 from colabel.labels import Labels, label
-from colabel.pipeline.systems import System
+from colabel.pipeline.systems import System, check_system
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
 from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, Teacher, TeacherChoice, make_teacher
@@ -148,8 +147,6 @@ class Chain:
         models: tuple[str, ...] = ()
         if system.needs_cross_encoder:
             models = tuple(str(folder) for folder in self.cross_encoders)
-            if system.target == "ensemble" and len(models) < 2:
-                raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
             models = models if system.target == "ensemble" else models[:1]
         choice = TeacherChoice(
             system.target,
@@ -194,6 +191,7 @@ class Chain:
 
     def student(self, system: System) -> TrainedModel:
         """A student, trained from θ."""
+        check_system(system, self.recipe)
         about: dict[str, Any] = {"system": system.slug}
         if system.target in ("collective", "mixed"):
             about |= describe_collective(self.recipe.collective, beta=system.beta)

@@ -117,7 +117,7 @@ class Study:
             return LateInteraction(chain.index, system.slug)
         if system.kind == "search" and system.beta is not None:
             settings = dataclasses.replace(self.recipe.collective, beta=system.beta)
-            return PrfRanker(chain.index, settings, rerank=system.rerank)
+            return PrfRanker(chain.index, settings, rerank=system.rerank, seed=chain.seed)
         return LateInteraction(chain.student_index(system), system.slug)
 
     def costs(self, system: System) -> dict[str, Any]:

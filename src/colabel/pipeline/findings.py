@@ -165,7 +165,7 @@ def _prf_gain(study: Study) -> dict[str, Mean]:
     """ColBERT-PRF's gain over ColBERT, re-ranking the top 100: on training queries and on test queries."""
     dataset, chain = study.bench.dataset, study.first
     measure = study.recipe.study.measures[0]
-    ranker = PrfRanker(chain.index, study.recipe.collective, rerank=True)
+    ranker = PrfRanker(chain.index, study.recipe.collective, rerank=True, seed=chain.seed)
     gains = {}
     for split in (TRAIN, TEST):
         if split not in dataset.splits:

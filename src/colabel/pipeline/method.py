@@ -12,7 +12,7 @@ from colabel.evaluation import Evaluation, compare, evaluate
 from colabel.index import Index
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.planning import plan_run
-from colabel.pipeline.systems import System, collective_slug, parse_system
+from colabel.pipeline.systems import System, check_system, collective_slug, parse_system
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker, rank, search
@@ -51,6 +51,7 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
             for hard negatives without a teacher (ColBERT-HN).
     """
     system = student_system(teacher, recipe)
+    check_system(system, recipe)
     with folder_lock(out):
         bench = Workbench(recipe, out, progress)
         chain = Chain(bench, out, recipe.seed)

@@ -21,14 +21,14 @@ _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its pa
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of the plan: what it does, whether it is done, and its estimated seconds."""
+    """A stage of the plan: what it does, whether a result of it is present, and its estimated seconds."""
 
     name: str
     done: bool
     seconds: float
 
     def __str__(self) -> str:
-        state = "done" if self.done else f"about {duration(self.seconds)}"
+        state = "present" if self.done else f"about {duration(self.seconds)}"
         return f"  {self.name:<34} {state}"
 
 

@@ -63,7 +63,7 @@ def _judged_quality(study: Study) -> Quality:
         if system.target != "collective" or system.beta is None:
             continue
         settings = dataclasses.replace(study.recipe.collective, beta=system.beta)
-        ranker = PrfRanker(index, settings, rerank=True)
+        ranker = PrfRanker(index, settings, rerank=True, seed=study.first.seed)
         out = study.out / "judged" / system.slug
         runs[system.title] = rank(ranker, queries, out, depth=100, progress=study.progress).run()
     plain = next(s for s in study.systems if s.slug == "colbert")

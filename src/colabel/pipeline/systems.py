@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from colabel.errors import SettingsError
+from colabel.errors import SettingsError, UsageError
+from colabel.settings import Recipe
 
-_BETA = re.compile(r"(collective|colbert-prf-rerank|colbert-prf)-(\d+(?:\.\d+)?)")
+_BETA = re.compile(r"(collective|colbert-prf-rerank|colbert-prf)-(\d+(?:\.\d+)?(?:e-\d+)?)")
 _TITLES = {
     "bm25": "BM25",
     "zero-shot": "plain encoder, untrained",
@@ -85,10 +86,23 @@ def parse_system(slug: str) -> System:
     return System(slug, title, "search", beta=beta, rerank=rerank)
 
 
+def check_system(system: System, recipe: Recipe) -> None:
+    """Refuse what cannot work before anything is trained for it."""
+    settings = recipe.cross_encoder
+    if system.target == "ensemble" and len(settings.checkpoints or settings.models) < 2:
+        raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
+    if system.needs_cross_encoder and recipe.distil.scope == "batch":
+        raise UsageError(
+            "'distil.scope' is 'batch', and a cross-encoder would have to score every query with every passage of a "
+            "step; use scope 'group' for cross-encoder teachers"
+        )
+
+
 def collective_slug(beta: float) -> str:
     """The name of collective self-KD at a β.
 
     >>> collective_slug(1.0)
     'collective-1'
     """
-    return f"collective-{beta:g}"
+    short = f"{beta:g}"
+    return f"collective-{short if float(short) == beta else repr(beta)}"

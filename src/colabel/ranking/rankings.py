@@ -18,7 +18,7 @@ import numpy.typing as npt
 from colabel.artefacts import Manifest, Plan, Workspace, build, fingerprint, read_manifest
 from colabel.data.strings import StringTable
 from colabel.data.trec import run_line
-from colabel.errors import DataError
+from colabel.errors import ArtefactError, DataError
 from colabel.progress import SILENT, Progress
 from colabel.types import ScoredPassage
 
@@ -52,6 +52,8 @@ class Ranking:
         self.query_ids = StringTable.open(folder, "queries")
         self.passage_ids = StringTable.open(folder, "ids")
         self._blocks: int = self.manifest.counts["blocks"]
+        if self.manifest.counts.get("block") != BLOCK:
+            raise ArtefactError(f"{folder} was written by another version of colabel; rank again")
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -171,7 +173,7 @@ def _write(
     StringTable.of(query_ids).save(space, "queries")
     StringTable.of(ranker.ids).save(space, "ids")
     _write_run(space, ranker, query_ids, len(blocks))
-    return {"queries": len(query_ids), "blocks": len(blocks), "depth": depth}
+    return {"queries": len(query_ids), "blocks": len(blocks), "block": BLOCK, "depth": depth}
 
 
 def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: int) -> None:

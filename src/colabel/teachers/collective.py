@@ -25,6 +25,8 @@ class CollectiveTeacher:
         self.scale = scale or knowledge.settings.expansion_scale
         if not self.beta >= 0:
             raise SettingsError(f"β is {self.beta}; expected a number of at least 0")
+        if self.scale not in ("normalised", "paper"):
+            raise SettingsError(f"the expansion scale is '{self.scale}'; expected 'normalised' or 'paper'")
         parts = ["collective", knowledge.fingerprint, knowledge.queries.fingerprint, self.beta, self.scale]
         self.fingerprint = fingerprint(parts)
 

@@ -207,6 +207,7 @@ def _arguments(
         report_to="none",
         remove_unused_columns=False,
         dataloader_drop_last=True,
+        ddp_broadcast_buffers=False,  # processes forward different numbers of chunks, and broadcasts would not match
         dataloader_pin_memory=device != "cpu",
     )
     arguments._n_gpu = min(1, arguments._n_gpu)  # one process, one GPU: several are for torchrun

@@ -17,6 +17,7 @@ from colabel.data import Dataset
 from colabel.data.splits import TRAIN
 from colabel.data.strings import StringTable
 from colabel.errors import DataError
+from colabel.index.store import allow_open_files
 from colabel.labels.artefact import Labels
 from colabel.ranking import Ranking
 
@@ -77,6 +78,7 @@ class Pool:
 def pool_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: str = TRAIN) -> Pool:
     """The top ``depth`` of a ranking (BM25's or θ's) as candidates of the queries of a split."""
     check_collection(dataset, ranking.passage_ids, str(ranking.folder))
+    allow_open_files(2 * int(ranking.manifest.counts["blocks"]) + 256)
     blocks, places = [], {}
     for number, (query_ids, rows, scores) in enumerate(ranking.blocks()):
         blocks.append(_Candidates(rows, scores))
