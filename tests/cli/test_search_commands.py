@@ -92,6 +92,8 @@ def test_run_ends_with_a_table_and_the_next_command(
 ) -> None:
     (tmp_path / "recipe.toml").write_text(
         f'[data]\nsource = "{write_beir()}"\n[encoder]\nmodel = "{tiny_model}"\ndimension = 16\npassage_length = 24\n'
+        "[collective]\nclusters = 4\ncentroids = 2\n[train]\nsteps = 2\nbatch_queries = 1\nevaluate_every = 0\n"
+        "[distil]\nsteps = 2\nbatch_queries = 1\npassages = 2\nevaluate_every = 0\n"
     )
     code, out, _ = call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
     assert code == 0

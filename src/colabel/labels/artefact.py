@@ -24,6 +24,7 @@ import numpy.typing as npt
 from colabel.artefacts import Manifest, read_manifest
 from colabel.data.strings import StringTable
 from colabel.errors import ArtefactError, DataError
+from colabel.index.store import allow_open_files
 
 STAGE = "labels"
 BLOCK = 1024
@@ -95,7 +96,8 @@ class Labels:
         return len(self.query_ids)
 
     def blocks(self) -> Iterator[LabelBlock]:
-        """All queries, block by block."""
+        """All queries, block by block; every block that a caller keeps has its files open."""
+        allow_open_files(len(PARTS) * self._blocks + 256)
         for number in range(self._blocks):
             arrays = read_block(self.folder, number)
             start = number * BLOCK

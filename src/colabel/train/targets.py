@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from colabel.artefacts import fingerprint
 from colabel.errors import DataError, SettingsError
-from colabel.index.store import allow_open_files
 from colabel.labels.artefact import Labels
 from colabel.teachers.base import Teacher
 
@@ -66,7 +65,6 @@ class StoredScores:
         self.name = labels.teacher
         self.fingerprint = fingerprint({"target": "labels", "labels": labels.fingerprint})
         self._folder = labels.folder
-        allow_open_files(2 * int(labels.manifest.counts["blocks"]) + 256)
         self._blocks = []
         self._places: dict[str, tuple[int, int]] = {}
         for number, block in enumerate(labels.blocks()):
