@@ -18,8 +18,7 @@ from colabel.data import Dataset
 from colabel.train.groups import Groups
 
 QUERY, PASSAGE = "query", "passage"
-"""The two columns of a batch. All passages of a batch are one column: eight columns of four passages took twice as
-long as one of 32."""
+"""The two columns of a batch. All passages of a batch are one column: many small forward passes are slower than one."""
 
 
 class GroupTexts(TorchDataset[dict[str, Any]]):

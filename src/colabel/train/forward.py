@@ -16,9 +16,8 @@ _TOKENS_AT_ONCE_ELSEWHERE = 32_768
 def embed(model: Any, features: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Token vectors [texts, length, D] and their scoring mask [texts, length], in the order of the texts.
 
-    Texts of similar length go through the model together, so that a short one is not padded to the longest: on a CPU
-    32 passages of 20 to 92 tokens take 1.3 s that way and 1.8 s as one batch. The mask keeps its type: a float mask
-    holds weights.
+    Texts of similar length go through the model together, so that a short one is not padded to the longest. The
+    mask keeps its type: a float mask holds weights.
     """
     lengths = _lengths(features)
     budget = _TOKENS_AT_ONCE.get(features["input_ids"].device.type, _TOKENS_AT_ONCE_ELSEWHERE)
