@@ -14,7 +14,7 @@ from colabel.data.splits import TEST
 from colabel.errors import ColabelError, DataError
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.findings import describe
-from colabel.pipeline.planning import Stage, passages_per_second, plan_student
+from colabel.pipeline.planning import Stage, passages_per_second, plan_student, seconds_of
 from colabel.pipeline.systems import System, parse_system
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
@@ -126,7 +126,7 @@ class Study:
         if system.kind != "student" and system.slug != "colbert":
             return {}
         model = chain.theta if system.slug == "colbert" else chain.student_folder(system) / "model"
-        found: dict[str, Any] = {"seconds": {"training": _seconds(model)}}
+        found: dict[str, Any] = {"seconds": {"training": seconds_of(model)}}
         labels = chain.out / "labels" / system.slug
         if not labels.exists():
             return found
@@ -139,10 +139,3 @@ class Study:
             annotation, passes = manifest.seconds, models * pairs
         found["seconds"]["annotation"] = annotation
         return {**found, "pairs": pairs, "encoder_passes": passes}
-
-
-def _seconds(folder: Path) -> float | None:
-    try:
-        return read_manifest(folder).seconds
-    except ColabelError:
-        return None

@@ -7,15 +7,14 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from colabel.artefacts import fingerprint, read_manifest, write_json
+from colabel.artefacts import fingerprint, write_json
 from colabel.artefacts.manifest import library_versions
 from colabel.collective import PrfRanker
 from colabel.data.splits import DEV, TEST, TRAIN
-from colabel.errors import ColabelError
 from colabel.evaluation import (
+    Comparison,
     Evaluation,
     Spread,
     bootstrap_difference,
@@ -26,6 +25,7 @@ from colabel.evaluation import (
 )
 from colabel.evaluation.sweeping import sweep
 from colabel.measures import measure_run
+from colabel.pipeline.planning import seconds_of
 from colabel.pipeline.quality import examples, label_findings
 from colabel.ranking import rank
 from colabel.reporting import StudyDocument
@@ -43,6 +43,7 @@ from colabel.reporting.records import (
 
 if TYPE_CHECKING:
     from colabel.pipeline.comparison import Study
+    from colabel.pipeline.systems import System as Row
 
 _GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
 _PRF_QUERIES = 500
@@ -53,7 +54,8 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     dataset, settings = study.bench.dataset, study.recipe.study
     measures = tuple(settings.measures)
     evaluation, judged, spreads = _evaluate(study)
-    systems = tuple(_system(study, slug.slug, evaluation, judged, spreads) for slug in study.systems)
+    comparisons = {measure: compare(evaluation, measure) for measure in measures}
+    systems = tuple(_system(study, system, evaluation, judged, spreads, comparisons) for system in study.systems)
     quality, suggestions = label_findings(study)
     return StudyDocument(
         name=dataset.name,
@@ -63,7 +65,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         dataset=_dataset(study),
         systems=systems,
         per_query=evaluation.per_query,
-        comparisons={measure: compare(evaluation, measure) for measure in measures},
+        comparisons=comparisons,
         label_quality=quality,
         suggestions=suggestions,
         prf_gain=_prf_gain(study),
@@ -103,16 +105,21 @@ def _evaluate(study: Study) -> tuple[Evaluation, Evaluation, Mapping[str, Mappin
 
 
 def _system(
-    study: Study, slug: str, evaluation: Evaluation, judged: Evaluation, spreads: Mapping[str, Mapping[str, Spread]]
+    study: Study,
+    system: Row,
+    evaluation: Evaluation,
+    judged: Evaluation,
+    spreads: Mapping[str, Mapping[str, Spread]],
+    comparisons: Mapping[str, Comparison],
 ) -> System:
-    system = next(one for one in study.systems if one.slug == slug)
+    slug = system.slug
     group = "hard labels" if system.slug in ("colbert", "colbert-hn", "smoothing") else _GROUPS[system.kind]
     row = System(slug, system.title, group, system.beta)
     if slug in study.failed:
         return dataclasses.replace(row, failed=study.failed[slug])
     lines = {
-        measure: next(line.mean for line in compare(evaluation, measure).lines if line.system == slug)
-        for measure in evaluation.means[slug]
+        measure: next(line.mean for line in comparison.lines if line.system == slug)
+        for measure, comparison in comparisons.items()
     }
     costs = study.costs(system)
     return dataclasses.replace(
@@ -123,21 +130,20 @@ def _system(
         spread={measure: found.std for measure, found in spreads[slug].items() if found.std is not None},
         judged_only=judged.means[slug],
         unjudged=evaluation.mean_unjudged.get(slug),
-        milliseconds=_milliseconds(study, slug),
+        milliseconds=_milliseconds(study, system),
         seconds=costs.get("seconds", {}),
         pairs=costs.get("pairs"),
         encoder_passes=costs.get("encoder_passes"),
     )
 
 
-def _milliseconds(study: Study, slug: str) -> Milliseconds | None:
+def _milliseconds(study: Study, system: Row) -> Milliseconds | None:
     """Response times, measured once: a resumed study shows the same figures."""
     wanted = study.recipe.study.timed_queries
     if not wanted:
         return None
-    system = next(one for one in study.systems if one.slug == slug)
     ranker = study.ranker(system)
-    file = study.out / "timing" / f"{slug}.json"
+    file = study.out / "timing" / f"{system.slug}.json"
     key = fingerprint([ranker.fingerprint, wanted, study.recipe.rank.depth])
     if file.exists():
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -249,11 +255,4 @@ def _stage_seconds(study: Study) -> dict[str, float]:
         "ranking the training queries": chain.out / "knowledge" / "ranking",
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }
-    return {name: seconds for name, folder in places.items() if (seconds := _manifest_seconds(folder)) is not None}
-
-
-def _manifest_seconds(folder: Path) -> float | None:
-    try:
-        return read_manifest(folder).seconds
-    except ColabelError:
-        return None
+    return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}

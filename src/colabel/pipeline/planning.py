@@ -6,6 +6,7 @@ import dataclasses
 import time
 from pathlib import Path
 
+from colabel.artefacts import read_manifest
 from colabel.data.splits import DEV, TEST, TRAIN
 from colabel.encode import open_encoder
 from colabel.errors import ArtefactError
@@ -117,10 +118,12 @@ def passages_per_second(bench: Workbench) -> float:
 
 
 def _finished(folder: Path) -> bool:
-    from colabel.artefacts import read_manifest
+    return seconds_of(folder) is not None
 
+
+def seconds_of(folder: Path) -> float | None:
+    """Seconds that an artefact took; None where there is none, or a damaged one."""
     try:
-        read_manifest(folder)
+        return read_manifest(folder).seconds
     except (ArtefactError, OSError):
-        return False
-    return True
+        return None
