@@ -495,7 +495,12 @@ class DistilSettings(FitSettings):
     teacher_temperature: float = setting(
         0.5, low=0.001, high=1000.0, help="what the teacher's scores are divided by; the authors: 0.125"
     )
-    floor: bool = setting(True, help="raise the labelled passage's teacher score to the highest of its row")
+    floor: str = setting(
+        "raise",
+        choices=("none", "raise", "set"),
+        help="the labelled passage's teacher score: as it is, at least the highest of its group (the authors), or "
+        "exactly the highest of the group's others",
+    )
     hard_weight: float = setting(0.0, low=0.0, high=1000.0, help="weight of a hard-label term beside the distillation")
 
 

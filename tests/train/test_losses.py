@@ -63,14 +63,15 @@ def slow_distillation(
     t_s: float,
     t_t: float,
     *,
-    floor: bool,
+    floor: str,
 ) -> Tensor:
     losses = []
     for b, own in enumerate(positive):
         known = [c for c in range(scores.shape[1]) if not excluded[b, c] and not math.isnan(teacher[b][c])]
         values = {c: teacher[b][c] for c in known}
-        if floor:
-            values[own] = max(values.values())
+        others = [value for c, value in values.items() if c != own]
+        if floor == "raise" or (floor == "set" and others):
+            values[own] = max(values.values()) if floor == "raise" else max(others)
             known = sorted(values)
         if len(known) < 2:
             continue
@@ -161,9 +162,9 @@ def test_hard_labels_are_cross_entropy_where_nothing_is_left_out() -> None:
     assert float(smooth.entropy) > float(hard_label_loss(scores, positive, none).entropy) == 0.0
 
 
-@pytest.mark.parametrize("floor", [False, True])
+@pytest.mark.parametrize("floor", ["none", "raise", "set"])
 @pytest.mark.parametrize(("t_s", "t_t"), [(1.0, 1.0), (0.5, 0.125), (2.0, 0.7)])
-def test_distillation(floor: bool, t_s: float, t_t: float) -> None:
+def test_distillation(floor: str, t_s: float, t_t: float) -> None:
     scores = torch.randn(2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
     teacher = [[0.3, 0.9, 5.0, math.nan], [0.1, 9.0, -0.4, 0.8]]
     positive = torch.tensor([0, 2])
@@ -188,12 +189,25 @@ def test_the_floor_raises_the_labelled_passage_alone() -> None:
     teacher = torch.tensor([[1.0, 4.0, 2.0]])
     none = torch.zeros(1, 3, dtype=torch.bool)
     before = distillation_loss(scores, teacher, torch.tensor([0]), none)
-    after = distillation_loss(scores, teacher, torch.tensor([0]), none, floor=True)
+    after = distillation_loss(scores, teacher, torch.tensor([0]), none, floor="raise")
     raised = distillation_loss(scores, torch.tensor([[4.0, 4.0, 2.0]]), torch.tensor([0]), none)
     assert torch.allclose(after.loss, raised.loss)
     assert float(after.entropy) > float(before.entropy)
     unscored = torch.tensor([[math.nan, 4.0, 2.0]])
-    assert torch.allclose(distillation_loss(scores, unscored, torch.tensor([0]), none, floor=True).loss, raised.loss)
+    assert torch.allclose(distillation_loss(scores, unscored, torch.tensor([0]), none, floor="raise").loss, raised.loss)
+
+
+def test_the_floor_may_also_lower_the_labelled_passage() -> None:
+    """A teacher built from the labelled passage itself thinks too highly of it."""
+    scores, none = torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.bool)
+
+    def loss(teacher: list[float], floor: str) -> Tensor:
+        return distillation_loss(scores, torch.tensor([teacher]), torch.tensor([0]), none, floor=floor).loss
+
+    lowered = loss([4.0, 4.0, 2.0], "none")
+    for given in (9.0, 1.0, math.nan, -math.inf):
+        assert torch.allclose(loss([given, 4.0, 2.0], "set"), lowered)
+    assert not torch.allclose(loss([9.0, 4.0, 2.0], "raise"), lowered)
 
 
 def test_a_teacher_that_says_no_and_one_that_says_nothing() -> None:

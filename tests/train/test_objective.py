@@ -80,7 +80,7 @@ def test_self_distillation_from_its_own_weights_starts_at_no_loss(
     assert float(length) < 1e-4
     for other in (
         Comparison(scope=scope, temperature=0.5, teacher_temperature=0.25),
-        Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5, floor=True),
+        Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5, floor="raise"),
         Comparison(scope=scope, temperature=0.5, teacher_temperature=0.5, hard_weight=0.5),
     ):
         loss, length = loss_of(Objective(model, groups, teacher, other), small, groups)

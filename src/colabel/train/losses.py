@@ -113,7 +113,7 @@ def distillation_loss(
     *,
     temperature: float = 1.0,
     teacher_temperature: float = 1.0,
-    floor: bool = False,
+    floor: str = "none",
 ) -> Outcome:
     """KL(teacher ‖ student) between softmax(t / T_t) and softmax(s / T_s), mean over queries.
 
@@ -124,16 +124,16 @@ def distillation_loss(
         excluded: bool [B, P], pairs that take no part.
         temperature: T_s.
         teacher_temperature: T_t.
-        floor: raise the positive's teacher score to its row's maximum. Other labelled passages are excluded, so
-            there is nothing else to raise. A positive that the teacher did not score is raised as well.
+        floor: what the label says beside the teacher. ``raise``: the positive's teacher score is at least its row's
+            maximum; ``set``: it is the maximum of the others, so that the label is as good as the best of them and no
+            better; ``none``: the teacher alone decides. Other labelled passages are excluded, so there is nothing
+            else to raise. A positive that the teacher did not score gets the maximum as well.
 
     A query of which the teacher scored fewer than two passages teaches nothing and is left out of the mean.
     """
     teacher = teacher.to(scores.dtype)
-    if floor:
-        best = teacher.masked_fill(excluded | teacher.isnan(), -torch.inf).amax(dim=1, keepdim=True)
-        own = teacher.gather(1, positive[:, None]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        teacher = teacher.scatter(1, positive[:, None], torch.maximum(own, best))
+    if floor != "none":
+        teacher = _with_floor(teacher, positive, excluded, keep_higher=floor == "raise")
     taking = ~(excluded | teacher.isnan() | scores.isneginf())
     best = teacher.masked_fill(~taking, -torch.inf).amax(dim=1)
     useful = (taking.sum(dim=1) > 1) & best.isfinite()
@@ -145,6 +145,17 @@ def distillation_loss(
     target = target_logs.exp()
     gaps = (target_logs - logs.masked_fill(~taking, 0.0)).masked_fill(target == 0, 0.0)
     return Outcome((target * gaps).sum(dim=1).mean(), _entropy(target).mean(), len(scores))
+
+
+def _with_floor(teacher: Tensor, positive: Tensor, excluded: Tensor, *, keep_higher: bool) -> Tensor:
+    """Teacher scores with the positive's replaced by the maximum of the others; higher ones stay if asked to."""
+    column = positive[:, None]
+    own = teacher.gather(1, column).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    others = teacher.masked_fill(excluded | teacher.isnan(), -torch.inf).scatter(1, column, -torch.inf)
+    best = others.amax(dim=1, keepdim=True)
+    if keep_higher:
+        return teacher.scatter(1, column, torch.maximum(own, best))
+    return teacher.scatter(1, column, torch.where(best.isneginf(), own, best))
 
 
 def _taking_part(scores: Tensor, positive: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:

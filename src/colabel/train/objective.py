@@ -44,7 +44,7 @@ class Comparison:
     scope: str = "group"
     temperature: float = 1.0
     teacher_temperature: float = 1.0
-    floor: bool = False
+    floor: str = "none"
     hard_weight: float = 0.0
 
 

@@ -269,7 +269,7 @@ def _card(job: Job, summary: Mapping[str, Any], about: Mapping[str, Any]) -> str
     if not isinstance(job.target, HardLabels):
         teacher |= {
             "teacher temperature": job.comparison.teacher_temperature,
-            "label floor": "on" if job.comparison.floor else "off",
+            "label floor": job.comparison.floor,
             "weight of the hard-label term": job.comparison.hard_weight,
         }
     elif job.target.smoothing:
