@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -106,6 +107,11 @@ def test_the_whole_batch_asks_the_teacher_while_training(recipe: Recipe, finishe
     chain = Chain(Workbench(batch, finished), finished, batch.seed)
     student = chain.student(parse_system("self-kd"))
     assert student.manifest.settings["scope"] == "batch"
+    assert (finished / "labels" / "self-kd" / "manifest.json").exists(), "labels are for people, too"
+    dear = chain.student(parse_system("ce-kd"))
+    scored = read_manifest(finished / "labels" / "ce-kd").counts["scored"]
+    assert scored <= batch.distil.steps * batch.distil.batch_queries * batch.distil.passages, "no pair more than before"
+    assert all(math.isfinite(line["loss"]) for line in dear.log if "loss" in line)
 
 
 def test_hidden_labels_change_no_training_artefact(recipe: Recipe, tmp_path: Path) -> None:

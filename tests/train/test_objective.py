@@ -186,6 +186,14 @@ def test_stored_scores_are_looked_up_by_row() -> None:
     assert found is not None
     assert np.array_equal(found, np.array([[0.1, 0.7, np.nan], [np.nan, 0.5, 0.2]], np.float32), equal_nan=True)
     assert stored.name == "fake"
+    assert not stored.any_passage
+    whole = StoredScores(FakeLabels(), others_irrelevant=True)  # type: ignore[arg-type]
+    found = whole.scores(["q1", "q0"], np.array([[1, 7, 3], [9, 5, 2]]))
+    assert found is not None
+    expected = np.array([[0.1, 0.7, -np.inf], [np.nan, 0.5, 0.2]], np.float32)  # 9 is a candidate that nobody scored
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert whole.any_passage
+    assert whole.fingerprint != stored.fingerprint
     with pytest.raises(DataError, match="no labels of the training query 'q7'"):
         stored.scores(["q7"], np.array([[1]]))
 

@@ -222,9 +222,10 @@ class Chain:
             return HardLabels(self.recipe.labels.smoothing)
         if system.from_plain:  # BM25's negatives are no candidates of the labels
             return DrawnScores(self.teacher(system), self.bm25_groups)
-        if self.recipe.distil.scope == "batch" and not system.needs_cross_encoder:
+        labels, whole_batch = self.labels(system), self.recipe.distil.scope == "batch"
+        if whole_batch and system.target in ("collective", "self"):
             return AskedTeacher(self.teacher(system))
-        return StoredScores(self.labels(system))
+        return StoredScores(labels, others_irrelevant=whole_batch)
 
     def student(self, system: System) -> TrainedModel:
         """A student, trained from θ."""

@@ -95,13 +95,6 @@ def check_system(system: System, recipe: Recipe) -> None:
         raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
     if system.target == "ensemble" and len(settings.checkpoints or settings.models) < 2:
         raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
-    if system.target == "scores" and recipe.distil.scope == "batch":
-        raise UsageError("a file of scores does not hold every pair of a step; use distil.scope = 'group' with it")
-    if system.needs_cross_encoder and not system.from_plain and recipe.distil.scope == "batch":
-        raise UsageError(
-            "'distil.scope' is 'batch', and a cross-encoder would have to score every query with every passage of a "
-            "step; use scope 'group' for cross-encoder teachers"
-        )
 
 
 def collective_slug(beta: float) -> str:

@@ -59,13 +59,21 @@ class HardLabels:
 
 
 class StoredScores:
-    """Teacher scores of a label artefact; pairs that it does not hold are not scored."""
+    """Teacher scores of a label artefact.
 
-    any_passage = False
+    A passage that is no candidate of a query has none. By itself it then takes no part; with ``others_irrelevant`` its
+    probability is 0: in the scope ``batch`` such passages belong to other queries, and the student is to keep them
+    away, as with hard labels. So a teacher too dear to score whole batches can be compared in that scope.
+    """
 
-    def __init__(self, labels: Labels) -> None:
+    def __init__(self, labels: Labels, *, others_irrelevant: bool = False) -> None:
         self.name = labels.teacher
-        self.fingerprint = fingerprint({"target": "labels", "labels": labels.fingerprint})
+        self.any_passage = others_irrelevant
+        parts: dict[str, object] = {"target": "labels", "labels": labels.fingerprint}
+        if others_irrelevant:
+            parts["others"] = "irrelevant"
+        self.fingerprint = fingerprint(parts)
+        self._unknown = -np.inf if others_irrelevant else np.nan
         self._folder = labels.folder
         self._blocks = []
         self._places: dict[str, tuple[int, int]] = {}
@@ -75,7 +83,7 @@ class StoredScores:
 
     def scores(self, query_ids: Sequence[str], rows: IntArray) -> Scores | None:
         """Looked up; float32 [queries, count]."""
-        found = np.full(rows.shape, np.nan, dtype=np.float32)
+        found = np.full(rows.shape, self._unknown, dtype=np.float32)
         for place, query_id in enumerate(query_ids):
             if query_id not in self._places:
                 raise DataError(f"{self._folder} has no labels of the training query '{query_id}'; label again")

@@ -163,7 +163,8 @@ def distil(
     if settings.scope == "batch" and not target.any_passage:
         raise UsageError(
             f"stored labels of '{target.name}' hold a query's own candidates, and 'distil.scope' is 'batch', which "
-            "needs scores of every passage of a step; use scope 'group' or a teacher that is asked while training"
+            "needs scores of every passage of a step; use scope 'group', a teacher that is asked while training, or "
+            "StoredScores(labels, others_irrelevant=True)"
         )
     scale = teacher_scale(groups, target) if settings.teacher_scale == "matched" else 1.0
     comparison = Comparison(
