@@ -32,7 +32,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 docs: $(READY)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) demo

@@ -11,8 +11,10 @@ import click
 
 from colabel.cli import cli
 from colabel.settings import Recipe, Settings, allowed
+from docs.picture import FIGURES, TEACHERS, picture
 
 DOCS = Path(__file__).parent
+README = DOCS.parent / "README.md"
 
 
 def cli_page() -> str:
@@ -64,6 +66,36 @@ def figures_page() -> str:
                     _rows([{key: name.replace("_", " "), "value": _figure(cell)} for name, cell in value.items()])
                 )
     return "\n".join(parts)
+
+
+def readme_page() -> str:
+    """The README with its figures, which come from the committed ones."""
+    collections = json.loads(FIGURES.read_text(encoding="utf-8"))["collections"]
+    rows = []
+    for name, found in collections.items():
+        row = {"collection": name.split(",", maxsplit=1)[0]}
+        for key, (title, _) in TEACHERS.items():
+            row[title] = _interval(found["teachers"][key]["quality"]["systems"]["teacher"]["average_precision"])
+        rows.append(row)
+    costs, encoding = _results("extraction")["labelling"], _results("encoding")
+    lines = [
+        "Average precision of the hidden positives among the top 100 of untrained MiniLM, with its 95 % interval "
+        "(`benchmarks/label_effect.py`):\n",
+        _rows(rows),
+        f"Labelling {costs['candidates']} candidates of a query costs {costs['ms_per_query']:.1f} ms after ranking, "
+        f"{costs['cross_encoder_ms_per_query']:,.0f} ms with a cross-encoder of the same size "
+        f"(`benchmarks/extraction.py`). MiniLM encodes {encoding['passages_per_second']:.0f} passages of "
+        f"{encoding['tokens_per_passage']:.0f} tokens a second on {encoding['threads']} cores "
+        "(`benchmarks/encoding.py`).",
+    ]
+    before, rest = README.read_text(encoding="utf-8").split("<!-- figures -->\n")
+    _, after = rest.split("<!-- /figures -->\n")
+    return before + "<!-- figures -->\n" + "\n".join(lines) + "\n<!-- /figures -->\n" + after
+
+
+def _results(name: str) -> dict[str, typing.Any]:
+    table: dict[str, typing.Any] = json.loads((FIGURES.parent / f"{name}.json").read_text(encoding="utf-8"))
+    return table
 
 
 def _figure(value: object) -> object:
@@ -160,6 +192,8 @@ def main() -> None:
     (DOCS / "cli.md").write_text(cli_page(), encoding="utf-8")
     (DOCS / "recipe.md").write_text(settings_page(), encoding="utf-8")
     (DOCS / "figures.md").write_text(figures_page(), encoding="utf-8")
+    (DOCS / "picture.svg").write_text(picture(), encoding="utf-8")
+    README.write_text(readme_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
 
 
 def test_blocks_of_a_page() -> None:
-    page = (
-        "`a.toml`:\n\n```toml\nx = 1\n```\n\ntext\n\n```console\n$ colabel check a  # why\n  1 two\n$ colabel -V\n```\n"
-    )
+    page = "`a.toml`:\n\n```toml\nx = 1\n```\n\n…\n\n```console\n$ colabel check a  # why\n  1 two\n$ colabel -V\n```\n"
     first, second = blocks(page)
     assert (first.kind, first.text, first.file) == ("toml", "x = 1\n", "a.toml")
     assert second.file is None
