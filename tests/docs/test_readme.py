@@ -51,14 +51,35 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     return folder
 
 
-def test_every_command_works_as_printed(desk: Path) -> None:
-    """In the order of the page: later commands read what earlier ones wrote."""
+@pytest.fixture(scope="module")
+def typed(desk: Path) -> dict[str, str]:
+    """Every command of the README with what it printed; in their order, since later ones read what earlier ones wrote."""
     typed = [command.replace("QUERY_ID", "q1") for command in COMMANDS if command.startswith("colabel ")]
-    assert len(typed) >= 14
     with inside(desk):
-        for command in typed:
-            assert run_command(command).strip(), f"{command} prints nothing"
-        assert (desk / "studies" / "mine" / "report.html").is_file()
+        return {command: run_command(command) for command in typed}
+
+
+def test_every_command_works_as_printed(desk: Path, typed: dict[str, str]) -> None:
+    assert len(typed) >= 14
+    assert not [command for command, output in typed.items() if not output.strip()]
+    assert (desk / "studies" / "mine" / "report.html").is_file()
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory'")
+def test_the_page_on_sentence_transformers_works(
+    desk: Path, typed: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its programs, on what the README's commands left: a student, an index with its model, labels."""
+    page = (ROOT / "docs" / "sentence-transformers-and-pylate.md").read_text(encoding="utf-8")
+    search, train = [block.text for block in blocks(page) if block.kind == "python"]
+    with inside(desk):
+        (desk / "search.py").write_text(search)
+        (desk / "train.py").write_text(train)
+        runpy.run_path("search.py")
+        assert capsys.readouterr().out.startswith("tensor([[")
+        run_command(next(line for line in page.splitlines() if line.startswith("colabel export my-labels/")))
+        runpy.run_path("train.py")
+        assert (desk / "trained-elsewhere" / "modules.json").is_file()
 
 
 def test_there_is_no_other_kind_of_command_than_colabel_and_make() -> None:
