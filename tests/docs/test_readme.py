@@ -53,7 +53,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def typed(desk: Path) -> dict[str, str]:
-    """Every command of the README with what it printed; in their order, since later ones read what earlier ones wrote."""
+    """Every command of the README with what it printed; in order, since later ones read what earlier ones wrote."""
     typed = [command.replace("QUERY_ID", "q1") for command in COMMANDS if command.startswith("colabel ")]
     with inside(desk):
         return {command: run_command(command) for command in typed}
@@ -65,6 +65,7 @@ def test_every_command_works_as_printed(desk: Path, typed: dict[str, str]) -> No
     assert (desk / "studies" / "mine" / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:'pin_memory'")
 def test_the_page_on_sentence_transformers_works(
     desk: Path, typed: dict[str, str], capsys: pytest.CaptureFixture[str]
