@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check format bench docs clean
+.PHONY: demo demo-full test test-slow check format bench docs clean
 
 demo: $(READY)
 	$(BIN)/colabel demo --out demo
+
+# All systems of the paper on the same collection and in the same folder: takes hours on two cores.
+demo-full: $(READY)
+	$(BIN)/colabel demo --full --out demo
 
 test: $(READY)
 	$(BIN)/pytest -q
@@ -28,7 +32,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 docs: $(READY)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) demo

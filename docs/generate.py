@@ -10,9 +10,14 @@ from pathlib import Path
 import click
 
 from colabel.cli import cli
+from colabel.pipeline.planning import TRAINING_PASS
+from colabel.recipe import load_recipe
 from colabel.settings import Recipe, Settings, allowed
+from docs.picture import FIGURES, TEACHERS, picture
 
 DOCS = Path(__file__).parent
+README = DOCS.parent / "README.md"
+PASSAGES, QUERIES = 8_841_823, 502_939  # of MS MARCO, as ir_datasets counts them
 
 
 def cli_page() -> str:
@@ -64,6 +69,111 @@ def figures_page() -> str:
                     _rows([{key: name.replace("_", " "), "value": _figure(cell)} for name, cell in value.items()])
                 )
     return "\n".join(parts)
+
+
+def readme_page() -> str:
+    """The README with its figures, which come from the committed ones."""
+    collections = json.loads(FIGURES.read_text(encoding="utf-8"))["collections"]
+    rows = []
+    for name, found in collections.items():
+        row = {"collection": name.split(",", maxsplit=1)[0]}
+        for key, (title, _) in TEACHERS.items():
+            row[title] = _interval(found["teachers"][key]["quality"]["systems"]["teacher"]["average_precision"])
+        rows.append(row)
+    costs, encoding = _results("extraction")["labelling"], _results("encoding")
+    lines = [
+        "Average precision of the hidden positives among the top 100 of untrained MiniLM, with its 95 % interval "
+        "(`benchmarks/label_effect.py`):\n",
+        _rows(rows),
+        f"Labelling {costs['candidates']} candidates of a query costs {costs['ms_per_query']:.1f} ms after ranking, "
+        f"{costs['cross_encoder_ms_per_query']:,.0f} ms with a cross-encoder of the same size "
+        f"(`benchmarks/extraction.py`). MiniLM encodes {encoding['passages_per_second']:.0f} passages of "
+        f"{encoding['tokens_per_passage']:.0f} tokens a second on {encoding['threads']} cores "
+        "(`benchmarks/encoding.py`).",
+    ]
+    before, rest = README.read_text(encoding="utf-8").split("<!-- figures -->\n")
+    _, after = rest.split("<!-- /figures -->\n")
+    return before + "<!-- figures -->\n" + "\n".join(lines) + "\n<!-- /figures -->\n" + after
+
+
+def reproducing_page() -> str:
+    """The page on MS MARCO with its estimates, computed from the committed rates."""
+    page = DOCS / "reproducing.md"
+    before, rest = page.read_text(encoding="utf-8").split("<!-- estimates -->\n")
+    _, after = rest.split("<!-- /estimates -->\n")
+    return before + "<!-- estimates -->\n" + _estimates() + "<!-- /estimates -->\n" + after
+
+
+def _estimates() -> str:
+    """Sizes and times of MS MARCO on the machine of the figures; rates are taken to grow with tokens alone."""
+    recipe = load_recipe(DOCS.parent / "recipes" / "msmarco.toml")
+    sample, encoding = _results("passage_tokens")["rows"][0], _results("encoding")
+    tokens, kept = sample["tokens_per_passage"], PASSAGES * sample["tokens_per_passage"]
+    passages_a_second = encoding["passages_per_second"] * encoding["tokens_per_passage"] / tokens
+    extraction, stores = _results("extraction"), _results("storage")["rows"]
+    largest = max(_results("approximate_search")["rows"], key=lambda row: row["tokens"])
+    rows: list[dict[str, typing.Any]] = [
+        {"what": "token vectors", "estimate": f"{kept / 1e6:,.0f} million", "from": f"{tokens} a passage"},
+    ]
+    for store in stores:
+        size = f"{kept * store['bytes_per_token'] / 1e9:,.0f} GB"
+        rows.append(_estimate(f"token store, {store['storage']}", size, f"{store['bytes_per_token']} bytes a token"))
+    lists = kept * largest["ivf_bytes_per_token"] / 1e9
+    rows += [
+        _estimate("approximate index", f"{lists:,.0f} GB", f"{largest['ivf_bytes_per_token']} bytes a token"),
+        _estimate(
+            "encoding the collection once",
+            _hours(PASSAGES / passages_a_second),
+            f"{passages_a_second:.0f} passages a second",
+        ),
+        _estimate(
+            "ranking the training queries, at least",
+            _hours(QUERIES * largest["ivf_ms_per_query"] / 1e3),
+            f"{largest['ivf_ms_per_query']:.0f} ms a query on {largest['passages']:,} passages",
+        ),
+        _estimate(
+            "collective knowledge of the training queries, at least",
+            _hours(QUERIES * extraction["ours_ms"]["all"] / 1e3),
+            f"{extraction['ours_ms']['all']:.1f} ms a query on {extraction['tokens'] / 1e6:.1f} million tokens",
+        ),
+        _estimate(
+            f"labels, {extraction['labelling']['candidates']} candidates a query",
+            _hours(QUERIES * extraction["labelling"]["ms_per_query"] / 1e3),
+            f"{extraction['labelling']['ms_per_query']:.1f} ms a query",
+        ),
+        _estimate(
+            "the same with one cross-encoder",
+            _hours(QUERIES * extraction["labelling"]["cross_encoder_ms_per_query"] / 1e3),
+            f"{extraction['labelling']['cross_encoder_ms_per_query']:,.0f} ms a query",
+        ),
+    ]
+    for name, settings in (("θ", recipe.train), ("a student", recipe.distil)):
+        passages = settings.steps * settings.batch_queries * settings.passages
+        rows.append(
+            _estimate(
+                f"training {name}",
+                _hours(passages * TRAINING_PASS / passages_a_second),
+                f"{passages / 1e6:,.1f} million passages, {TRAINING_PASS} encodings each",
+            )
+        )
+    head = (
+        f"{PASSAGES:,} passages, {QUERIES:,} training queries, MiniLM, {encoding['threads']} cores of a CPU; tokens a "
+        f"passage counted on {sample['sampled']} passages of {sample['collection']}.\n"
+    )
+    return f"{head}\n{_rows(rows)}"
+
+
+def _estimate(what: str, estimate: str, source: str) -> dict[str, typing.Any]:
+    return {"what": what, "estimate": estimate, "from": source}
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
+
+
+def _results(name: str) -> dict[str, typing.Any]:
+    table: dict[str, typing.Any] = json.loads((FIGURES.parent / f"{name}.json").read_text(encoding="utf-8"))
+    return table
 
 
 def _figure(value: object) -> object:
@@ -160,6 +270,9 @@ def main() -> None:
     (DOCS / "cli.md").write_text(cli_page(), encoding="utf-8")
     (DOCS / "recipe.md").write_text(settings_page(), encoding="utf-8")
     (DOCS / "figures.md").write_text(figures_page(), encoding="utf-8")
+    (DOCS / "picture.svg").write_text(picture(), encoding="utf-8")
+    README.write_text(readme_page(), encoding="utf-8")
+    (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

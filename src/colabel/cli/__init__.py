@@ -14,12 +14,13 @@ import click
 from colabel import __version__
 from colabel.cli.collective import collect_command, inspect_command, sweep_command
 from colabel.cli.data import check_command, convert_command
+from colabel.cli.demo import demo_command
 from colabel.cli.evaluate import evaluate_command, label_quality_command
 from colabel.cli.labels import export_command, label_command
 from colabel.cli.missing import missing_command
 from colabel.cli.output import configure_logging, fail
 from colabel.cli.report import report_command
-from colabel.cli.run import demo_command, distil_command, run_command, study_command, train_command
+from colabel.cli.run import distil_command, run_command, study_command, train_command
 from colabel.cli.search import index_command, rank_command, search_command
 from colabel.errors import ColabelError
 

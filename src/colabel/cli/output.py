@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ from colabel.progress import SILENT, Progress, Task
 if TYPE_CHECKING:
     from rich.progress import Progress as RichBar
     from rich.progress import TaskID
+
+_LINE_SECONDS = 15.0  # between two lines of progress where there is no terminal
+_EVEN = 20  # units from which on their times are taken to be alike
 
 
 def configure_logging(*, verbose: bool, quiet: bool) -> None:
@@ -78,10 +82,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 @contextmanager
-def terminal_progress() -> Iterator[Progress]:
-    """Bars on stderr while the block runs; silent where stderr is not a terminal or --quiet was given."""
-    if not sys.stderr.isatty() or logging.getLogger("colabel").level >= logging.ERROR:
-        yield SILENT
+def terminal_progress(*, lines: bool = False) -> Iterator[Progress]:
+    """Bars on stderr while the block runs; silent where stderr is not a terminal or --quiet was given.
+
+    With ``lines``, a stderr that is no terminal (a log file) gets a line now and then.
+    """
+    quiet = logging.getLogger("colabel").level >= logging.ERROR
+    if quiet or not sys.stderr.isatty():
+        yield _Lines() if lines and not quiet else SILENT
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -119,3 +127,34 @@ class _Bar:
 
     def close(self) -> None:
         self._bar.remove_task(self._task)
+
+
+class _Lines:
+    """A line for work that takes longer than a few seconds, with the time left."""
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        return _Line(what, total, unit)
+
+
+class _Line:
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._done = 0
+        self._begun = self._told = time.monotonic()
+
+    def advance(self, steps: int = 1) -> None:
+        self._done += steps
+        now = time.monotonic()
+        if now - self._told < _LINE_SECONDS or not self._done:
+            return
+        self._told = now
+        where = (
+            f"{self._done:,} {self._unit}" if self._total is None else f"{self._done:,} of {self._total:,} {self._unit}"
+        )
+        if self._total is not None and self._total >= _EVEN:
+            left = (now - self._begun) / self._done * (self._total - self._done)
+            where += f", about {left / 60:.1f} min left"
+        click.echo(f"{self._what}: {where}", err=True)
+
+    def close(self) -> None:
+        pass

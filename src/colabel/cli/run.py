@@ -1,4 +1,4 @@
-"""``colabel run`` and ``colabel demo``."""
+"""``colabel run``, ``study``, ``train`` and ``distil``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ _teacher_option = click.option(
 
 def _emit_result(result: RunResult) -> None:
     emit(table(result.header, result.rows))
-    if result.examples:
-        emit("\n".join(result.examples))
     emit(f"the student: {result.student}")
     emit(result.next_step)
 
@@ -152,19 +150,3 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
     emit(f"the student: {student.folder}")
     emit(f"Next: colabel index {dataset} --set encoder.model={student.folder} --out INDEX")
-
-
-@click.command("demo")
-@click.option(
-    "--out", default=Path("demo"), show_default=True, type=click.Path(path_type=Path), help="Folder for the demo."
-)
-def demo_command(out: Path) -> None:
-    """Show the method on the documentation of the Python libraries that are installed. No download.
-
-    Example: colabel demo --out demo
-    """
-    from colabel import demo
-
-    with terminal_progress() as progress:
-        result = demo(out, progress=progress)
-    _emit_result(result)

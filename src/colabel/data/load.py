@@ -42,7 +42,7 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
     is no dev split, a share of train becomes one.
     """
     settings = data if isinstance(data, DataSettings) else DataSettings(source=str(data))
-    source = open_source(settings)
+    source = open_source(settings, cache)
     problems = Strict()
     passages = open_passages(source, problems, cache, progress)
     queries = read_query_texts(source, problems)
@@ -70,16 +70,19 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
 
 def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
     """The passages of a dataset alone: from the cache where they were unpacked to it, else from their source."""
-    return open_unpacked(cache) or open_passages(open_source(settings), Strict(), cache)
+    return open_unpacked(cache) or open_passages(open_source(settings, cache), Strict(), cache)
 
 
-def open_source(settings: DataSettings) -> Source:
+def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
     """Find the format of ``settings.source`` and add its extra query and label files.
+
+    Args:
+        cache: a folder for what a source keeps of its own work.
 
     Raises:
         UsageError: there is no such file or folder, or it holds no known format.
     """
-    base = _base_source(settings)
+    base = _base_source(settings, cache)
     if not settings.queries and not settings.labels:
         return base
     columns = {**BEIR_COLUMNS, **settings.columns}
@@ -99,11 +102,11 @@ def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
     return 1, "the default"
 
 
-def _base_source(settings: DataSettings) -> Source:
+def _base_source(settings: DataSettings, cache: Path | None) -> Source:
     kind, colon, rest = settings.source.partition(":")
     columns = {**BEIR_COLUMNS, **settings.columns}
     if kind == "pydocs":
-        return _pydocs(rest if colon else None)
+        return _pydocs(rest if colon else None, cache)
     if colon and kind == "irds":
         return IrdsSource(tuple(rest.split("+")))
     if colon and kind == "hf":
@@ -125,12 +128,12 @@ def _base_source(settings: DataSettings) -> Source:
     )
 
 
-def _pydocs(size: str | None) -> Source:
+def _pydocs(size: str | None, cache: Path | None) -> Source:
     from colabel.data.pydocs import PydocsSource
 
     if size is not None and not re.fullmatch(r"[1-9][0-9]{0,6}", size):
         raise UsageError(f"'pydocs:{size}': expected a number of passages, such as pydocs:4000")
-    return PydocsSource(None if size is None else int(size))
+    return PydocsSource(None if size is None else int(size), cache)
 
 
 def _folder(path: Path) -> Path:

@@ -130,7 +130,7 @@ def suggestion_precision(
             what = "stands twice in" if (query_id, passage_id) in seen else "is labelled and must not be in"
             raise UsageError(f"query '{query_id}', passage '{passage_id}' {what} the suggestions")
         seen.add((query_id, passage_id))
-    right = np.array([_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs], dtype=bool)
+    right = np.array(hidden_positives(pairs, dataset), dtype=bool)
     total = sum(grade >= dataset.relevant_from for held in hidden.values() for grade in held.values())
     count = len(positives) if queries is None else queries
     found = []
@@ -138,6 +138,12 @@ def suggestion_precision(
         taken = right[: round(multiple * count)]
         found.append(SuggestionPrecision(multiple, len(taken), int(taken.sum()), total))
     return found
+
+
+def hidden_positives(pairs: Sequence[tuple[str, str]], dataset: Dataset) -> list[bool]:
+    """Of each (query id, passage id), whether it is a positive that was hidden."""
+    hidden = _hidden(dataset)
+    return [_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs]
 
 
 def _hidden(dataset: Dataset) -> Qrels:

@@ -2,13 +2,15 @@
 
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.comparison import plan_study, study
-from colabel.pipeline.method import RunResult, demo, run
+from colabel.pipeline.method import RunResult, run
+from colabel.pipeline.showcase import DemoResult, demo
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
 from colabel.pipeline.workbench import Workbench
 
 __all__ = [
     "SYSTEMS",
     "Chain",
+    "DemoResult",
     "RunResult",
     "System",
     "Workbench",

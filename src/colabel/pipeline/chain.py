@@ -149,7 +149,7 @@ class Chain:
     def dev_pool(self) -> DevPool | None:
         """θ's top passages of dev queries, on which students are evaluated while they are trained."""
         settings = self.recipe.distil
-        if self.dev_ranking is None or not settings.evaluate_every:
+        if not settings.evaluate_every or self.dev_ranking is None:
             return None
         return dev_pool(
             self.bench.dataset, self.dev_ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth

@@ -9,36 +9,27 @@ from pathlib import Path
 from colabel.artefacts import folder_lock, write_json
 from colabel.data.splits import TEST
 from colabel.evaluation import Evaluation, compare, evaluate
-from colabel.index import Index
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.planning import plan_run
 from colabel.pipeline.systems import System, check_system, collective_slug, parse_system
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
-from colabel.ranking import LateInteraction, Ranker, rank, search
-from colabel.settings import DataSettings, DistilSettings, EncoderSettings, Recipe, TrainSettings
+from colabel.ranking import LateInteraction, Ranker, rank
+from colabel.settings import Recipe
 
 log = logging.getLogger(__name__)
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
-DEMO_RECIPE = Recipe(
-    data=DataSettings(source="pydocs:4000"),
-    encoder=EncoderSettings(passage_length=96),
-    train=TrainSettings(steps=100, evaluate_every=0),
-    distil=DistilSettings(steps=100, evaluate_every=0),
-)
-DEMO_QUESTIONS = ("smooth a noisy signal", "how do I find eigenvalues of a sparse matrix", "shortest path in a graph")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a run ends with: a table, examples, the student, and the next command to type."""
+    """What a run ends with: a table, the student, and the next command to type."""
 
     header: list[str]
     rows: list[list[str]]
     student: Path
     next_step: str
-    examples: list[str] = dataclasses.field(default_factory=list)
 
 
 def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Progress = SILENT) -> RunResult:
@@ -101,15 +92,3 @@ def result_table(evaluation: Evaluation, baseline: str = "colbert") -> tuple[lis
         p = pairs.get(name)
         rows.append([name, *(f"{values[measure]:.4f}" for measure in MEASURES), "" if p is None else f"{p:.3f}"])
     return [f"{evaluation.dataset} {evaluation.split}", *MEASURES, f"p against {baseline}"], rows
-
-
-def demo(out: Path, *, progress: Progress = SILENT) -> RunResult:
-    """Run the method on ``pydocs``, the collection that is on every machine."""
-    result = run(DEMO_RECIPE, out, progress=progress)
-    index = Index.open(result.student.with_name("index"))
-    examples = [""]
-    for question in DEMO_QUESTIONS:
-        best = ", ".join(hit.passage_id for hit in search(index, question, 3))
-        examples.append(f"{question}  →  {best}")
-    next_step = f"{result.next_step}, or your own data: colabel check FOLDER"
-    return dataclasses.replace(result, next_step=next_step, examples=[*examples, ""])

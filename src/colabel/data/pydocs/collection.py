@@ -65,9 +65,14 @@ def build(documented: Sequence[Documented]) -> tuple[Entry, ...]:
         found = (resolver.resolve(written, item.name, item.defined) for written in parts.see_also)
         related = tuple(dict.fromkeys(passage for passage in found if passage))
         asks = related and _is_query(parts.summary) and askers[normalised(parts.summary)] == 1
-        query = Query(f"q:{item.name}", parts.summary) if asks else None
+        query = asked_by(item.name, parts.summary) if asks else None
         entries.append(Entry(Passage(item.name, item.name, text), query, related))
     return tuple(sorted(entries, key=lambda entry: entry.passage.id))
+
+
+def asked_by(name: str, summary: str) -> Query:
+    """The query that an object's summary line is."""
+    return Query(f"q:{name}", summary)
 
 
 def limited(collection: Collection, size: int | None) -> Collection:

@@ -62,6 +62,9 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 """Library → the modules whose public names are documented objects. A module that a version lacks is passed over."""
 
+DISTRIBUTIONS = {library: {"sklearn": "scikit-learn"}.get(library, library) for library in MODULES}
+"""Library → the name under which it is installed."""
+
 NAMESPACES = {
     "pandas": (
         *("Series.cat", "Series.dt", "Series.list", "Series.plot", "Series.sparse", "Series.str", "Series.struct"),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from colabel.artefacts.fingerprint import fingerprint
 from colabel.data.problems import Problems
 from colabel.data.pydocs.collection import Collection, Entry, limited, split_of, whole_collection
+from colabel.data.pydocs.stored import stored_collection
 from colabel.data.source import LineFile, Located
 from colabel.errors import SettingsError, UsageError
 from colabel.types import Passage, Qrel, Query
@@ -24,17 +26,24 @@ T = TypeVar("T")
 
 
 class PydocsSource:
-    """The documentation of installed libraries; ``size`` limits the number of passages (None: all there are)."""
+    """The documentation of installed libraries.
 
-    def __init__(self, size: int | None = None) -> None:
+    Args:
+        size: how many passages, at most; None: all there are.
+        cache: a folder in which the collection is kept, so that the next process need not harvest it again.
+    """
+
+    def __init__(self, size: int | None = None, cache: Path | None = None) -> None:
         if size is not None and size < 1:
             raise SettingsError(f"the size of pydocs is {size}; it must be at least 1 passage, or left out for all")
-        self.size = size
+        self.size, self._cache = size, cache
         self.name = "pydocs" if size is None else f"pydocs:{size}"
 
     @functools.cached_property
     def _collection(self) -> Collection:
-        return limited(whole_collection(), self.size)
+        if self._cache is None:
+            return limited(whole_collection(), self.size)
+        return stored_collection(self._cache / "pydocs", self.size)
 
     def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
         """All passages in order of their ids, which are the objects' qualified names."""

@@ -1,0 +1,161 @@
+"""The demo: a small study on ``pydocs``, and of what it found the parts that one wants to see first."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from colabel.artefacts import folder_lock
+from colabel.collective import PrfRanker
+from colabel.data.splits import TEST
+from colabel.errors import ColabelError
+from colabel.evaluation import suggestion_precision
+from colabel.evaluation.label_quality import SuggestionPrecision, hidden_positives
+from colabel.labels import MissingLabel, find_suspects, missing_labels
+from colabel.pipeline.comparison import Study, plan_study
+from colabel.pipeline.findings import describe
+from colabel.pipeline.planning import duration
+from colabel.pipeline.systems import System
+from colabel.progress import SILENT, Progress
+from colabel.recipe import load_recipe
+from colabel.reporting import StudyDocument, report, write_study
+from colabel.settings import StudySettings
+
+log = logging.getLogger(__name__)
+
+DEMO_RECIPE = Path(__file__).with_name("demo.toml")
+BASELINE = "colbert"
+_SHOWN = 3  # passages of an example; examples are the two queries that gain most and the one that loses most
+_MISSING = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A passage in an example, and whether it is relevant."""
+
+    passage_id: str
+    relevant: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class BeforeAfter:
+    """A test query with ColBERT's best passages, the student's, and the expansion tokens of ColBERT's feedback.
+
+    ``values`` are the study's first measure before and after.
+    """
+
+    query: str
+    tokens: tuple[str, ...]
+    before: tuple[Answer, ...]
+    after: tuple[Answer, ...]
+    values: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoResult:
+    """What the demo shows.
+
+    Attributes:
+        document: the whole study.
+        student: slug of the collective student.
+        folder: where the student's ``model`` and ``index`` are.
+        labels: where the teacher's labels are.
+        examples: test queries before and after.
+        suggested: how many of the suggested labels are hidden ones, at one suggestion a query, two and five.
+        missing: the first suggestions, each with whether its label was hidden.
+        report: the HTML page.
+    """
+
+    document: StudyDocument
+    student: str
+    folder: Path
+    labels: Path
+    examples: tuple[BeforeAfter, ...]
+    suggested: tuple[SuggestionPrecision, ...]
+    missing: tuple[tuple[MissingLabel, bool], ...]
+    report: Path
+
+
+def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progress: Progress = SILENT) -> DemoResult:
+    """Run the method on ``pydocs``, the collection that is on every machine, and write the report.
+
+    Finished stages are reused: the same call continues an interrupted demo, and ends in seconds if all is done.
+
+    Args:
+        full: compare all systems of the paper, not BM25, the plain encoder, ColBERT and the collective student alone.
+        overrides: settings other than those of the demo's recipe, as ``section.key=value``.
+    """
+    recipe = load_recipe(DEMO_RECIPE, overrides)
+    if full:
+        every = dataclasses.replace(recipe.study, systems=StudySettings().systems, sweep=True)
+        recipe = dataclasses.replace(recipe, study=every)
+    with folder_lock(out):
+        study = Study(recipe, out, progress)
+        student = next(system for system in study.systems if system.target == "collective")
+        _tell_plan(study)
+        study.run_all()
+        for slug in (BASELINE, student.slug):
+            if slug in study.failed:
+                raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
+        document = describe(study, DEMO_RECIPE.read_text(encoding="utf-8"))
+        write_study(out, document)
+        suggested, missing = _missing(study, student)
+        return DemoResult(
+            document=document,
+            student=student.slug,
+            folder=study.first.student_folder(student),
+            labels=study.first.labels(student).folder,
+            examples=_examples(study, student, document),
+            suggested=suggested,
+            missing=missing,
+            report=report(out).html,
+        )
+
+
+def _tell_plan(study: Study) -> None:
+    """Say what is still to do, with estimates, unless all of it is done."""
+    if all((study.out / "runs" / system.slug / "manifest.json").exists() for system in study.systems):
+        return
+    stages = plan_study(study.recipe, study.out)
+    left = duration(sum(stage.seconds for stage in stages if not stage.done))
+    log.info("%s", "\n".join([f"the plan, about {left} on this machine:", *map(str, stages)]))
+
+
+def _examples(study: Study, student: System, document: StudyDocument) -> tuple[BeforeAfter, ...]:
+    """The two test queries that gain most and the one that loses most: no choice of ours."""
+    measure = document.measures[0]
+    before, after = (document.per_query[slug][measure] for slug in (BASELINE, student.slug))
+    gains = {query_id: (after[query_id] or 0.0) - (before[query_id] or 0.0) for query_id in before}
+    order = sorted(gains, key=lambda query_id: (-gains[query_id], query_id))
+    chosen = list(dict.fromkeys([*order[:2], *order[-1:]]))
+    values = [(before[query_id] or 0.0, after[query_id] or 0.0) for query_id in chosen]
+    return tuple(_example(study, student, *one) for one in zip(chosen, values, strict=True))
+
+
+def _example(study: Study, student: System, query_id: str, values: tuple[float, float]) -> BeforeAfter:
+    dataset, chain = study.bench.dataset, study.first
+    relevant = dataset.positives(TEST).get(query_id, ())
+    rows = [study.runs[slug][chain.seed].query(query_id)[0] for slug in (BASELINE, student.slug)]
+    answers = [
+        tuple(Answer(name, name in relevant) for name in (dataset.passages.ids[int(row)] for row in ranked[:_SHOWN]))
+        for ranked in rows
+    ]
+    ranker = PrfRanker(chain.index, study.recipe.collective, seed=chain.seed)
+    found = ranker.centroids(rows[0][None, : study.recipe.collective.feedback_passages].astype("int64")).token_ids[0]
+    tokens = chain.index.encoder.tokens([token for token in found.tolist() if token >= 0])
+    return BeforeAfter(dataset.queries[query_id], tuple(dict.fromkeys(tokens)), answers[0], answers[1], values)
+
+
+def _missing(
+    study: Study, student: System
+) -> tuple[tuple[SuggestionPrecision, ...], tuple[tuple[MissingLabel, bool], ...]]:
+    """Suggested labels against the hidden ones, and the first few of them."""
+    dataset, chain = study.bench.dataset, study.first
+    labels = chain.labels(student)
+    suspects = find_suspects(labels, dataset, limit=5 * len(labels))
+    shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
+    found = missing_labels(labels, chain.knowledge, dataset, limit=_MISSING)
+    right = hidden_positives([(one.query_id, one.passage_id) for one in found], dataset)
+    return tuple(shares), tuple(zip(found, right, strict=True))

@@ -1,0 +1,158 @@
+"""The demo on a tiny model and a tiny collection: what it shows, that it is true, and that it resumes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from tests.train.small import write_collection
+
+from colabel import demo, load_recipe
+from colabel.cli import main
+from colabel.cli.demo import demo_lines
+from colabel.cli.output import _Line
+from colabel.errors import SettingsError
+from colabel.pipeline import DemoResult
+from colabel.pipeline.showcase import DEMO_RECIPE
+
+
+@pytest.fixture(scope="module")
+def overrides(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = write_collection(tmp_path_factory.mktemp("demo") / "small")
+    head, *judged = (folder / "qrels" / "dev.tsv").read_text().splitlines()
+    (folder / "qrels" / "dev.tsv").write_text("\n".join([head, *judged[:4]]) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("\n".join([head, *judged[4:]]) + "\n")
+    return [
+        f'data.source="{folder}"',
+        "data.keep_labels=1",
+        f'encoder.model="{tiny_model}"',
+        "encoder.dimension=16",
+        "encoder.projection_sample=16",
+        "encoder.passage_length=24",
+        "collective.clusters=6",
+        "collective.centroids=3",
+        "labels.candidates=40",
+        "train.steps=2",
+        "train.batch_queries=2",
+        "distil.steps=2",
+        "distil.batch_queries=2",
+        "distil.passages=3",
+        "study.timed_queries=2",
+    ]
+
+
+@pytest.fixture(scope="module")
+def shown(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoResult]:
+    out = tmp_path_factory.mktemp("shown") / "demo"
+    return out, demo(out, overrides=overrides)
+
+
+def test_it_shows_everything_a_newcomer_needs(shown: tuple[Path, DemoResult]) -> None:
+    out, result = shown
+    text = "\n".join(demo_lines(result))
+    head, *rows = text.splitlines()[:5]
+    assert head.split()[-4:] == ["nDCG@10", "RR@10", "R@100", "ms/query"]
+    assert [row.split("  ")[0] for row in rows] == [
+        "BM25",
+        "plain encoder, untrained",
+        "ColBERT (θ)",
+        "collective self-KD (β = 0.5)",
+    ]
+    assert "against ColBERT (θ), 6 queries, paired t-test:" in text
+    assert text.count("significant at 0.05") + text.count("not defined") == 3
+    assert text.count("expansion tokens") == 3
+    assert "1 labels of training queries were hidden" in text
+    assert f"The report: {out / 'report.html'}" in text
+    assert "on your own data: colabel check FOLDER" in text
+
+
+def test_the_examples_are_the_largest_gains_and_the_largest_loss(shown: tuple[Path, DemoResult]) -> None:
+    _, result = shown
+    before, after = (result.document.per_query[slug]["nDCG@10"] for slug in ("colbert", result.student))
+    gains = sorted((after[query] - before[query] for query in before), reverse=True)
+    assert [after - before for before, after in (one.values for one in result.examples)] == pytest.approx(
+        [*gains[:2], gains[-1]]
+    )
+    assert all(len(one.before) == len(one.after) == 3 and one.tokens for one in result.examples)
+
+
+def test_suggestions_are_checked_against_what_was_hidden(shown: tuple[Path, DemoResult]) -> None:
+    _, result = shown
+    assert [share.hidden for share in result.suggested] == [1, 1, 1]
+    assert [share.suggestions for share in result.suggested] == [10, 20, 50]
+    listed = sum(right for _, right in result.missing)
+    assert listed <= result.suggested[0].found <= 1
+    assert len(result.missing) == 5
+
+
+def test_the_printed_next_command_works(shown: tuple[Path, DemoResult], capsys: pytest.CaptureFixture[str]) -> None:
+    import shlex
+
+    _, result = shown
+    command = re.search(r"^Next: colabel (.*)$", "\n".join(demo_lines(result)), re.MULTILINE)
+    assert command is not None
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(command.group(1)))
+    assert not stop.value.code
+    assert capsys.readouterr().out.startswith("  1  ")
+
+
+def test_again_it_does_nothing_and_shows_the_same(
+    shown: tuple[Path, DemoResult], overrides: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    out, result = shown
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
+    with caplog.at_level(logging.INFO, logger="colabel.pipeline"):
+        again = demo(out, overrides=overrides)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == before
+    assert list(demo_lines(again)) == list(demo_lines(result))
+    assert not [record for record in caplog.records if "the plan" in record.getMessage()], "nothing is left to do"
+    assert "collective self-KD" in (out / "report.html").read_text()
+    assert json.loads((out / "study.json").read_text())["systems"][3]["slug"] == result.student
+
+
+def test_the_demo_needs_three_encodings_and_no_dev_ranking(shown: tuple[Path, DemoResult]) -> None:
+    out, _ = shown
+    stores = sorted(path.relative_to(out).parts[:-2] for path in out.rglob("tokens/manifest.json"))
+    assert stores == [("seed-0", "index"), ("seed-0", "students", "collective-0.5", "index"), ("zero-shot",)]
+    assert not (out / "seed-0" / "rankings").exists()
+
+
+def test_the_command_tells_the_plan_and_its_progress(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("colabel.cli.output._LINE_SECONDS", 0.0)
+    settings = [part for override in overrides for part in ("--set", override)]
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", *settings, "--out", str(tmp_path / "demo")])
+    told = capsys.readouterr()
+    assert not stop.value.code, told.err
+    assert "the plan, about" in told.err
+    assert re.search(r"^encoding passages: [\d,]+ of 40 passages, about [\d.]+ min left$", told.err, re.MULTILINE)
+    assert "Missing labels" in told.out
+
+
+def test_time_left_is_told_for_many_units_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 20.0, 30.0, 60.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    line = _Line("reading", 40, "passages")
+    line.advance(10)  # after 20 seconds
+    line.advance(10)  # 10 seconds later: too soon to say something again
+    line.advance(10)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: 10 of 40 passages, about 1.0 min left",
+        "reading: 30 of 40 passages, about 0.3 min left",
+    ]
+
+
+def test_the_recipe_of_the_demo_is_a_recipe(tmp_path: Path) -> None:
+    recipe = load_recipe(DEMO_RECIPE)
+    assert recipe.data.source == "pydocs:4000"
+    assert recipe.study.systems == ("bm25", "zero-shot", "colbert", "collective-0.5")
+    with pytest.raises(SettingsError, match="unknown key"):
+        demo(tmp_path / "demo", overrides=["train.stepz=1"])
