@@ -23,7 +23,12 @@ def test_the_names_in_the_file_are_those_of_the_format(full_study: StudyDocument
     value = full_study.to_json()
     assert value["format"] == 1
     assert value["dataset"]["hidden"] == 1532
-    assert set(value["label_quality"]["cross-encoder"]["1"]) >= {"AP", "AUC", "precision_at_recall", "pooled_curve"}
+    assert set(value["label_quality"][0]["teachers"]["cross-encoder"]["1"]) >= {
+        "AP",
+        "AUC",
+        "precision_at_recall",
+        "pooled_curve",
+    }
     assert value["systems"][0]["intervals"]["nDCG@10"][0] < value["systems"][0]["means"]["nDCG@10"]
     comparison = value["comparisons"]["nDCG@10"]
     assert comparison == json.loads(json.dumps(full_study.comparisons["nDCG@10"].as_dict()))

@@ -1,0 +1,137 @@
+"""What training costs: seconds over steps from the training logs, and when each student reached a value on dev."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from colabel.reporting.records import Ratio, Reached, System, TrainingCurve
+from colabel.settings import FitSettings
+from colabel.train.logs import LOG_FILE, read_log
+
+PAPER = {"ce-kd": "×2.67 annotation, ×2.5 overall", "ce3-kd": "×16 annotation, ×8 overall"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingTimes:
+    """A training log with its clock.
+
+    Attributes:
+        loss: (step, loss).
+        dev: (step, value of the measure on dev).
+        clock: (step, seconds of all steps up to it, of which a teacher was asked), rising from (0, 0, 0). Evaluations
+            and save points are no part of it.
+    """
+
+    loss: tuple[tuple[int, float], ...]
+    dev: tuple[tuple[int, float], ...]
+    clock: tuple[tuple[int, float, float], ...]
+
+    def at(self, step: int) -> tuple[float, float] | None:
+        """Seconds of the steps up to ``step``, and those of them in which a teacher was asked.
+
+        Steps between two lines of the log, or after the last, count as long as those around them.
+
+        >>> TrainingTimes((), (), ((0, 0.0, 0.0), (10, 5.0, 1.0))).at(4)
+        (2.0, 0.4)
+        """
+        if step == 0:
+            return 0.0, 0.0
+        if len(self.clock) < 2:
+            return None
+        before, after = next(
+            (pair for pair in zip(self.clock, self.clock[1:], strict=False) if step <= pair[1][0]), self.clock[-2:]
+        )
+        share = (step - before[0]) / (after[0] - before[0])
+        return before[1] + share * (after[1] - before[1]), before[2] + share * (after[2] - before[2])
+
+    def curve(self) -> TrainingCurve:
+        """The same as a report shows it."""
+        seconds = {step: found[0] for step, _ in self.dev if (found := self.at(step)) is not None}
+        return TrainingCurve(self.loss, tuple((step, seconds.get(step), value) for step, value in self.dev))
+
+
+def training_times(model: Path, settings: FitSettings) -> TrainingTimes | None:
+    """Read the log of a trained model; None where there is none."""
+    return times_of(read_log(model / "training" / LOG_FILE), settings)
+
+
+def times_of(lines: Sequence[Mapping[str, Any]], settings: FitSettings) -> TrainingTimes | None:
+    """The clock of a log: a line's steps took as long as its passages a second say."""
+    clock = [(0, 0.0, 0.0)]
+    for line in lines:
+        if line.get("passages_per_second"):
+            step, seconds, asked = clock[-1]
+            steps = line["step"] - step
+            spent = steps * settings.batch_queries * settings.passages / line["passages_per_second"]
+            clock.append((line["step"], seconds + spent, asked + steps * line.get("teacher_seconds", 0.0)))
+    loss = tuple((line["step"], line["loss"]) for line in lines if "loss" in line)
+    dev = tuple((line["step"], line[settings.measure]) for line in lines if settings.measure in line)
+    return TrainingTimes(loss, dev, tuple(clock)) if loss or dev else None
+
+
+def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> float | None:
+    """The value on dev that is waited for: ``wanted``, or the highest that every student reaches by training."""
+    best = [max(value for step, value in found.dev if step) for found in times.values() if any(s for s, _ in found.dev)]
+    return wanted or min(best, default=None)
+
+
+def reached(system: System, times: TrainingTimes, target: float, *, from_plain: bool, before: float | None) -> Reached:
+    """When a student first had the target.
+
+    A student of the plain encoder asks its teacher while it is trained: those seconds are annotation.
+
+    Args:
+        before: seconds from the plain encoder to the student's start.
+    """
+    start, labels = ("plain encoder", None) if from_plain else ("θ", system.seconds.get("annotation"))
+    step = next((step for step, value in times.dev if value >= target), None)
+    spent = None if step is None else times.at(step)
+    if spent is None:
+        return Reached(system.slug, start, step, before=before, annotation=labels)
+    seconds, asked = spent
+    if from_plain:
+        return Reached(system.slug, start, step, before=before, annotation=asked, training=seconds - asked)
+    return Reached(system.slug, start, step, before=before, annotation=labels, training=seconds)
+
+
+def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
+    """Annotation and training of the cross-encoder rows by those of the collective row, for equal numbers of pairs.
+
+    On our side, encoding the collection and ranking the queries counts as annotation; on theirs, reading pairs alone.
+    """
+    ours = next((one for one in systems if one.slug.startswith("collective-") and one.pairs and not one.failed), None)
+    if ours is None or ours.pairs is None:
+        return ()
+    mine, training = _sum(ours, "hard negatives", "annotation"), ours.seconds.get("training")
+    found = []
+    for system in systems:
+        if system.slug not in PAPER or system.failed or not system.pairs:
+            continue
+        annotation = system.seconds.get("annotation")
+        scaled = None if annotation is None else annotation * ours.pairs / system.pairs
+        theirs = system.seconds.get("training")
+        whole = None if scaled is None or theirs is None else scaled + theirs
+        own = None if mine is None or training is None else mine + training
+        found.append(
+            Ratio(
+                system.slug,
+                ours.slug,
+                _ratio(scaled, mine),
+                _ratio(theirs, training),
+                _ratio(whole, own),
+                PAPER[system.slug],
+            )
+        )
+    return tuple(found)
+
+
+def _sum(system: System, *parts: str) -> float | None:
+    values = [value for part in parts if (value := system.seconds.get(part)) is not None]
+    return sum(values) if values else None
+
+
+def _ratio(theirs: float | None, ours: float | None) -> float | None:
+    return None if theirs is None or not ours else theirs / ours

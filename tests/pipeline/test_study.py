@@ -1,0 +1,146 @@
+"""The whole comparison on tiny data: rows of every kind, seeds, teachers on hidden and judged labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colabel import Recipe, study
+from colabel.reporting import ReportFiles, StudyDocument
+from colabel.settings import StudySettings
+
+ROWS = (
+    "bm25",
+    "zero-shot",
+    "colbert",
+    "colbert-hn",
+    "self-kd",
+    "ce-kd",
+    "collective-0.5",
+    "colbert-prf-0.5",
+    "colbert-prf-rerank-0.5",
+    "ce3-kd",
+    "ce-kd-paper",
+)
+
+
+@pytest.fixture(scope="module")
+def wanted(recipe: Recipe) -> Recipe:
+    """Two seeds of two systems, one label kept, and a row that must fail: one cross-encoder is no ensemble."""
+    chosen = StudySettings(
+        systems=ROWS,
+        seeds=2,
+        repeated=("colbert", "collective-0.5"),
+        timed_queries=2,
+        measures=("nDCG@10", "R@100"),
+        quality_queries=2,
+    )
+    one = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0],))
+    return replace(recipe, study=chosen, cross_encoder=one, data=_with_more_labels(recipe))
+
+
+def _with_more_labels(recipe: Recipe) -> object:
+    """Three positives a training query, of which two are hidden."""
+    train = Path(recipe.data.source) / "qrels" / "train.tsv"
+    lines = [f"q{query}\td{(3 * query + more) % 40}\t1" for query in range(10) for more in (0, 1, 2)]
+    train.write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    return replace(recipe.data, keep_labels=1)
+
+
+@pytest.fixture(scope="module")
+def done(wanted: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyDocument, ReportFiles]:
+    out = tmp_path_factory.mktemp("study") / "small"
+    return out, *study(wanted, out)
+
+
+Done = tuple[Path, StudyDocument, ReportFiles]
+
+
+def test_rows_of_every_kind(done: Done) -> None:
+    _, document, files = done
+    found = {system.slug: system for system in document.systems}
+    assert tuple(found) == ROWS
+    assert "needs several cross-encoders" in (found["ce3-kd"].failed or "")
+    assert [found[slug].seeds for slug in ("bm25", "colbert", "collective-0.5", "self-kd")] == [1, 2, 2, 1]
+    assert found["colbert"].spread["nDCG@10"] >= 0
+    assert found["collective-0.5"].pairs > 0
+    assert found["colbert-hn"].milliseconds.median > 0
+    assert document.sweep
+    metrics = json.loads(files.metrics.read_text())
+    assert set(metrics["systems"]) == set(ROWS) - {"ce3-kd"}
+    assert metrics["seeds"]["colbert"] == 2
+
+
+def test_pairs_are_compared_on_common_seeds(done: Done) -> None:
+    _, document, _ = done
+    seeds = {(pair.system, pair.against): pair.seeds for pair in document.comparisons["nDCG@10"].pairs}
+    assert seeds["collective-0.5", "colbert"] == (0, 1)
+    assert seeds["colbert", "bm25"] == (0, 1), "BM25 has every seed"
+    assert seeds["self-kd", "colbert"] == (0,)
+    assert set(document.per_seed) == {"colbert", "collective-0.5"}
+    assert set(document.per_seed["colbert"]) == {"0", "1"}
+
+
+def test_seconds_to_a_value_on_dev(done: Done) -> None:
+    _, document, files = done
+    assert document.efficiency is not None
+    starts = {one.slug: one.start for one in document.efficiency.reached}
+    assert starts == {
+        "colbert-hn": "θ",
+        "self-kd": "θ",
+        "ce-kd": "θ",
+        "collective-0.5": "θ",
+        "ce-kd-paper": "plain encoder",
+    }
+    by_slug = {one.slug: one for one in document.efficiency.reached}
+    assert by_slug["ce-kd-paper"].before == 0.0
+    assert by_slug["ce-kd"].before > 0
+    assert by_slug["ce-kd"].annotation > 0
+    assert all(one.training is not None for one in by_slug.values()), "every student reaches the weakest one's best"
+    students = json.loads(files.metrics.read_text())["seconds"]["to_target"]["students"]
+    assert students["ce-kd"]["from_plain"] > students["ce-kd"]["from_start"]
+    assert document.training["colbert"].dev == (), "θ is evaluated on other passages than its students"
+    assert all(seconds is not None for _, seconds, _ in document.training["ce-kd"].dev)
+
+
+def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
+    _, document, _ = done
+    all_queries, drawn, judged = document.label_quality
+    assert list(all_queries.teachers) == ["φ, θ's own score", "collective (β = 0.5)"]
+    assert not all_queries.curves
+    expected = ["φ, θ's own score", "cross-encoder", "collective (β = 0.5)"]
+    assert sorted(drawn.teachers) == sorted(judged.teachers) == sorted(expected)
+    for teacher in expected:
+        assert drawn.teachers[teacher]["1"].queries == 2, "as many as study.quality_queries"
+        assert len(drawn.teachers[teacher]["1"].pooled_curve) == 101
+    assert all_queries.teachers["φ, θ's own score"]["1"].queries > 2
+    assert judged.title.startswith("θ's top 100 of 2 test queries, unlabelled ones not relevant")
+    assert set(document.suggestions) == set(all_queries.teachers)
+    assert document.dataset is not None
+    assert document.dataset.labels_hidden == 20
+
+
+def test_feedback_on_train_and_test(done: Done) -> None:
+    _, document, _ = done
+    assert set(document.prf_gain) == {"train", "test"}
+    train = document.prf_gain["train"]
+    assert train.gain.queries == 10
+    assert 0 <= train.precision.mean <= 1
+
+
+def test_examples_say_what_was_hidden(done: Done) -> None:
+    _, document, _ = done
+    flags = {passage.hidden_positive for example in document.examples for passage in example.passages}
+    assert flags <= {True, False}
+    assert True in flags
+
+
+def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> None:
+    out, document, files = done
+    page = files.html.read_bytes()
+    again, _ = study(wanted, out)
+    assert files.html.read_bytes() == page
+    assert again == document
