@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from colabel import Recipe, study
-from colabel.reporting import ReportFiles, StudyDocument
+from colabel import Recipe, study, transfer
+from colabel.artefacts import write_json
+from colabel.cli import main
+from colabel.errors import ArtefactError, UsageError
+from colabel.pipeline.transferring import study_recipe
+from colabel.reporting import ReportFiles, StudyDocument, read_study
 from colabel.settings import StudySettings
 
 ROWS = (
@@ -144,3 +148,71 @@ def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> N
     again, _ = study(wanted, out)
     assert files.html.read_bytes() == page
     assert again == document
+
+
+def graded_collection(recipe: Recipe, folder: Path) -> Path:
+    """Other passages, test queries alone, grades 0 to 3."""
+    source = Path(recipe.data.source)
+    (folder / "qrels").mkdir(parents=True)
+    passages = (source / "corpus.jsonl").read_text().splitlines()[:30]
+    (folder / "corpus.jsonl").write_text("\n".join(passages) + "\n")
+    (folder / "queries.jsonl").write_bytes((source / "queries.jsonl").read_bytes())
+    lines = [f"v{query}\td{passage}\t{(query + passage) % 4}" for query in range(5) for passage in range(0, 30, 2)]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def test_transfer_trains_nothing(
+    recipe: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, _, _ = done
+    data = graded_collection(recipe, tmp_path / "graded")
+    before = {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()}
+    command = ["transfer", str(source), str(data), "--set", "data.relevant_from=2", "--out", str(tmp_path / "out")]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stop:
+            main(command)
+        assert not stop.value.code, capsys.readouterr().err
+    assert "small → graded test" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()} == before
+    assert not list((tmp_path / "out").rglob("training"))
+    document = read_study(tmp_path / "out")
+    assert {system.slug for system in document.finished} == set(ROWS) - {"ce3-kd"}
+    assert document.system("ce3-kd").failed.startswith("in the study: the ensemble")
+    assert all(system.seeds == 1 for system in document.finished)
+    assert document.relevant_from == 2
+    assert document.system("colbert").unjudged > 0
+    (judged,) = document.label_quality
+    assert "passages without a judgement left out" in judged.title
+    assert sorted(judged.teachers["cross-encoder"]) == ["1", "2", "3"], "each grade as the cut-off"
+    assert len(document.comparisons["nDCG@10"].pairs) == 45
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--set", "train.steps=3"), 2, "takes all settings but [data] from the study"),
+        ((), 1, "has no study.json"),
+    ],
+)
+def test_a_transfer_that_cannot_be(
+    recipe: Recipe,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["transfer", str(tmp_path), recipe.data.source, "--out", str(tmp_path / "out"), *arguments])
+    assert stop.value.code == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"recipe\.json cannot be read"):
+        study_recipe(tmp_path)
+    write_json(tmp_path / "recipe.json", recipe.as_dict())
+    assert study_recipe(tmp_path) == recipe
+    with pytest.raises(UsageError, match="is the study itself"):
+        transfer(tmp_path, recipe.data, tmp_path)

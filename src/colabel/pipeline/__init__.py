@@ -4,6 +4,7 @@ from colabel.pipeline.chain import Chain
 from colabel.pipeline.comparison import plan_study, study
 from colabel.pipeline.method import RunResult, demo, run
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
+from colabel.pipeline.transferring import transfer
 from colabel.pipeline.workbench import Workbench
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "plan_study",
     "run",
     "study",
+    "transfer",
 ]

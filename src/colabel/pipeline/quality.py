@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from colabel.pipeline.systems import System
 from colabel.progress import SILENT, Progress
 from colabel.reporting.records import QualitySet, TeacherQuality
 from colabel.settings import CollectiveSettings
-from colabel.teachers import CollectiveTeacher, MeanTeacher, Teacher
+from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
 
 if TYPE_CHECKING:
     from colabel.index import Index
@@ -38,7 +38,7 @@ _Table = dict[str, dict[str, TeacherQuality]]
 def label_findings(study: Study) -> tuple[tuple[QualitySet, ...], Suggestions]:
     """Precision–recall of φ and of the teachers on hidden labels, if there are any, and on judged test queries."""
     systems = [system for system in study.systems if study.finished(system.slug)]
-    readers = cross_encoder_teachers(systems, study)
+    readers = name_readers(systems, lambda: study.cross_encoders)
     sets, suggestions = _hidden_findings(study, systems, readers)
     if not systems or not study.finished("colbert"):
         return sets, suggestions
@@ -61,14 +61,17 @@ def betas_of(systems: Iterable[System]) -> list[float]:
     return sorted({system.beta for system in systems if system.beta is not None})
 
 
-def cross_encoder_teachers(systems: Iterable[System], study: Study) -> dict[str, Teacher]:
+def name_readers(
+    systems: Iterable[System], cross_encoders: Callable[[], Sequence[CrossEncoderTeacher]]
+) -> dict[str, Teacher]:
     """Name → cross-encoder, one alone and the mean of all, as far as the systems learn from them."""
     targets = {system.target for system in systems}
-    found: dict[str, Teacher] = {}
-    if targets & {"cross-encoder", "ensemble", "mixed"}:
-        found["cross-encoder"] = study.cross_encoders[0]
-    if "ensemble" in targets:
-        found[f"mean of {len(study.cross_encoders)} cross-encoders"] = MeanTeacher(study.cross_encoders)
+    if not targets & {"cross-encoder", "ensemble", "mixed"}:
+        return {}
+    models = cross_encoders()
+    found: dict[str, Teacher] = {"cross-encoder": models[0]} if models else {}
+    if "ensemble" in targets and len(models) > 1:
+        found[f"mean of {len(models)} cross-encoders"] = MeanTeacher(models)
     return found
 
 
