@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from colabel.cli import cli
+from colabel.reporting import write_index
 from colabel.settings import Recipe, Settings, allowed
 
 DOCS = Path(__file__).parent
@@ -160,6 +161,8 @@ def main() -> None:
     (DOCS / "cli.md").write_text(cli_page(), encoding="utf-8")
     (DOCS / "recipe.md").write_text(settings_page(), encoding="utf-8")
     (DOCS / "figures.md").write_text(figures_page(), encoding="utf-8")
+    if (DOCS / "results").is_dir():
+        write_index(DOCS / "results")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from colabel.reporting.records import Efficiency, QualitySet
 def metrics(document: StudyDocument) -> dict[str, Any]:
     """Plain JSON types.
 
-    Keys: ``systems`` (slug → measure → mean), ``significance`` (measure → test, alpha, for each slug the slugs that it
-    beats without and with Holm's correction, and every pair with the seeds that were compared), ``seconds``
+    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, for each slug the
+    slugs that it beats without and with Holm's correction, and every pair with the seeds that were compared), ``seconds``
     (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
     and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
     ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and
@@ -27,6 +27,7 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "split": document.split,
         "measures": document.measures,
         "systems": {system.slug: system.means for system in finished},
+        "titles": {system.slug: system.title for system in finished},
         "seeds": {system.slug: system.seeds for system in finished},
         "intervals": {system.slug: system.intervals for system in finished if system.intervals},
         "spread": {system.slug: system.spread for system in finished if system.spread},
