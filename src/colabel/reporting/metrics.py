@@ -15,7 +15,7 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     """Plain JSON types.
 
     Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, for each slug the
-    slugs that it beats without and with Holm's correction, and every pair with the seeds that were compared), ``seconds``
+    slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
     (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
     and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
     ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and
