@@ -11,8 +11,11 @@ import pytest
 from colabel import Recipe, study, transfer
 from colabel.artefacts import write_json
 from colabel.cli import main
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.pipeline import System
+from colabel.pipeline.comparison import Study
 from colabel.pipeline.transferring import study_recipe
+from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles, StudyDocument, read_study
 from colabel.settings import StudySettings
 
@@ -148,6 +151,21 @@ def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> N
     again, _ = study(wanted, out)
     assert files.html.read_bytes() == page
     assert again == document
+
+
+def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:
+    class Flaky(Study):
+        def ranker(self, system: System, seed: int | None = None) -> Ranker:
+            if (system.slug, seed) in (("colbert", 1), ("self-kd", 0)):
+                raise DataError("no more disk")
+            return super().ranker(system, seed)
+
+    flaky = Flaky(wanted, done[0])
+    flaky.run_all()
+    assert flaky.finished("colbert")
+    assert list(flaky.runs["colbert"]) == [0]
+    assert flaky.lost == ["ColBERT (θ) failed with seed 1 and stands on its other seeds: no more disk"]
+    assert flaky.failed["self-kd"] == "no more disk"
 
 
 def graded_collection(recipe: Recipe, folder: Path) -> Path:

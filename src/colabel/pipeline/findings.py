@@ -48,7 +48,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
 
 
 def _notes(study: Study) -> tuple[str, ...]:
-    notes = []
+    notes = list(study.lost)
     if any(system.needs_cross_encoder and study.finished(system.slug) for system in study.systems):
         for number, found in enumerate(study.first.cross_encoder_quality(), start=1):
             before, after = found.ranked["nDCG@10"], found.reranked["nDCG@10"]

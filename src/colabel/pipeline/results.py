@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from pathlib import Path
 
 from colabel.artefacts import fingerprint, write_json
 from colabel.artefacts.manifest import library_versions
@@ -71,7 +72,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         },
         comparisons=comparisons,
         recipe=recipe_text,
-        environment=Environment(library_versions(), platform.processor() or platform.machine(), os.cpu_count()),
+        environment=Environment(library_versions(), _processor(), os.cpu_count()),
     )
 
 
@@ -130,6 +131,16 @@ def _milliseconds(rows: Rows, system: Row) -> Milliseconds | None:
     file.parent.mkdir(exist_ok=True)
     write_json(file, {"key": key, "milliseconds": dataclasses.asdict(found)})
     return found
+
+
+def _processor() -> str:
+    """The processor's name; the kind of machine where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine()
 
 
 def _summary(dataset: Dataset) -> DatasetSummary:

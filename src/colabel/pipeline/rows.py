@@ -27,7 +27,8 @@ class Rows(abc.ABC):
 
     Attributes:
         runs: slug → seed → ranking of the test queries.
-        failed: slug → why it has none.
+        failed: slug → why it has none of the first seed.
+        lost: a sentence for every later seed that failed; the row then stands on the others.
     """
 
     def __init__(self, recipe: Recipe, out: Path, systems: Sequence[System], progress: Progress = SILENT) -> None:
@@ -35,6 +36,7 @@ class Rows(abc.ABC):
         self.systems = list(systems)
         self.bench = Workbench(recipe, out, progress)
         self.failed: dict[str, str] = {}
+        self.lost: list[str] = []
         self.runs: dict[str, dict[int, Ranking]] = {}
 
     @property
@@ -83,7 +85,10 @@ class Rows(abc.ABC):
     def fail(self, system: System, seed: int, reason: str) -> None:
         """Take note of a row without a ranking."""
         log.warning("%s, seed %d, failed: %s", system.slug, seed, reason)
-        self.failed.setdefault(system.slug, reason)
+        if seed == self.recipe.seed:
+            self.failed[system.slug] = reason
+        else:
+            self.lost.append(f"{system.title} failed with seed {seed} and stands on its other seeds: {reason}")
 
     def _rank(self, system: System, seed: int) -> Ranking:
         out = self.out / "runs" / (system.slug if seed == self.recipe.seed else f"{system.slug}-seed-{seed}")

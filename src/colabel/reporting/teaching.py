@@ -21,7 +21,7 @@ def teachers_at(found: QualitySet, grade: str) -> dict[str, TeacherQuality]:
 
 def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     """How each teacher ranks relevant passages among the candidates, at one grade."""
-    levels = (0, 2, 5, 8, 10)
+    levels = (1, 5, 9)
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
     columns += [Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="precision at recall") for level in levels]
     rows = []
