@@ -360,6 +360,7 @@ class LabelSettings(Settings):
         help="what teacher scores are divided by in reports and exports; training has distil.teacher_temperature",
     )
     smoothing: float = setting(0.1, low=0.0, high=0.99, help="ε, the mass that uniform smoothing takes from the labels")
+    scores: str = setting("", help="file of scores that the teacher 'scores' reads (TREC run, TSV, JSONL or parquet)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -495,6 +496,12 @@ class DistilSettings(FitSettings):
     teacher_temperature: float = setting(
         0.5, low=0.001, high=1000.0, help="what the teacher's scores are divided by; the authors: 0.125"
     )
+    teacher_scale: str = setting(
+        "matched",
+        choices=("matched", "raw"),
+        help="multiply all teacher scores by one number, so that they differ among a query's candidates as much as the "
+        "ranking's own scores do and one temperature fits every teacher; or take them raw",
+    )
     floor: str = setting(
         "raise",
         choices=("none", "raise", "set"),
@@ -502,6 +509,11 @@ class DistilSettings(FitSettings):
         "exactly the highest of the group's others",
     )
     hard_weight: float = setting(0.0, low=0.0, high=1000.0, help="weight of a hard-label term beside the distillation")
+    hard_scope: str = setting(
+        "group",
+        choices=("batch", "group"),
+        help="what that term compares a query with: all passages of a step or its own",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

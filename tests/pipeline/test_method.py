@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from colabel import DataSettings, Recipe, run
 from colabel.artefacts import read_manifest
 from colabel.cli import main
-from colabel.errors import SettingsError
+from colabel.errors import SettingsError, UsageError
 from colabel.pipeline import Chain, Workbench, parse_system
 from colabel.pipeline.planning import plan_run
+from colabel.settings import LabelSettings
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +182,65 @@ def test_the_papers_cross_encoder_row_starts_from_the_plain_encoder(recipe: Reci
     quality = chain.cross_encoder_quality()
     assert len(quality) == 2
     assert all(0 <= one.reranked["nDCG@10"] <= 1 for one in quality)
+
+
+def test_a_file_of_scores_is_a_teacher(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    chain = Chain(Workbench(recipe, finished), finished, recipe.seed)
+    with pytest.raises(UsageError, match=r"name it: labels\.scores"):
+        chain.student(parse_system("scores-kd"))
+    ranking = chain.knowledge.ranking.run()
+    lines = [f"{query}\t{passage}\t{score}" for query, found in ranking.items() for passage, score in found.items()]
+    (tmp_path / "scores.tsv").write_text("\n".join(lines) + "\n")
+    given = replace(recipe, labels=LabelSettings(candidates=10, scores=str(tmp_path / "scores.tsv")))
+    student = Chain(Workbench(given, finished), finished, recipe.seed).student(parse_system("scores-kd"))
+    assert student.manifest.settings["target"] == "scores"
+    assert all(line["taught"] > 0 for line in student.log if "loss" in line)
+
+
+@pytest.mark.slow
+def test_two_processes_from_the_command_line(recipe: Recipe, tmp_path: Path) -> None:
+    """The first process makes what comes before; both train; the teacher is looked up by each for its own queries."""
+    text = f"""
+    [data]
+    source = "{recipe.data.source}"
+    [encoder]
+    model = "{recipe.encoder.model}"
+    dimension = 16
+    projection_sample = 16
+    query_length = 12
+    passage_length = 24
+    device = "cpu"
+    [collective]
+    clusters = 6
+    centroids = 3
+    [labels]
+    candidates = 10
+    [train]
+    steps = 3
+    batch_queries = 4
+    evaluate_every = 3
+    [distil]
+    steps = 3
+    batch_queries = 4
+    passages = 3
+    scope = "batch"
+    evaluate_every = 3
+    """
+    (tmp_path / "recipe.toml").write_text(text)
+    call = ["-m", "colabel", "distil", str(tmp_path / "recipe.toml"), "--out"]
+    how: dict[str, Any] = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "capture_output": True, "text": True}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    both = subprocess.run([*torchrun, *call, tmp_path / "both"], check=False, **how)
+    assert both.returncode == 0, both.stderr
+    assert both.stdout.count("the student:") == 1
+    one = subprocess.run([sys.executable, *call, tmp_path / "one"], check=False, **how)
+    assert one.returncode == 0, one.stderr
+    weights = [
+        load_file(tmp_path / name / "students" / "collective-0.5" / "model" / "model.safetensors")
+        for name in ("one", "both")
+    ]
+    for name, tensor in weights[0].items():
+        assert "key.bias" in name or float((tensor - weights[1][name]).abs().max()) <= 1e-4, name
 
 
 def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

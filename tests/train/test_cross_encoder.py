@@ -344,6 +344,17 @@ def test_a_loss_that_is_no_number_stops_the_training(
     assert not (tmp_path / "ce").exists()
 
 
+def test_too_little_memory_is_a_sentence(
+    tiny_model: Path, dataset: Dataset, ranking: Ranking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr(pair_trainer, "pair_loss", full)
+    with pytest.raises(TrainingError, match=r"out of memory with .*: lower 'cross_encoder\.batch_queries'"):
+        train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / "ce", settings=SHORT, device="cpu")
+
+
 class Backwards:
     """A teacher with known answers: prefers high rows, and does not know row 9."""
 

@@ -14,7 +14,7 @@ from colabel.data.strings import StringTable
 from colabel.encode.colbert import load_checkpoint
 from colabel.errors import DataError, SettingsError
 from colabel.labels.artefact import LabelBlock
-from colabel.train import AskedTeacher, Groups, HardLabels, StoredScores, draw_groups, pool_from_ranking
+from colabel.train import AskedTeacher, DrawnScores, Groups, HardLabels, StoredScores, draw_groups, pool_from_ranking
 from colabel.train.batches import GroupTexts, collator_for
 from colabel.train.losses import batch_scores
 from colabel.train.objective import Comparison, Objective
@@ -138,6 +138,46 @@ class FakeLabels:
 
     def blocks(self) -> list[LabelBlock]:
         return [self._block]
+
+
+def test_the_hard_term_may_compare_with_the_whole_batch(small: Small, groups: Groups, model: Any) -> None:
+    """As the paper trained from cross-encoders: KL over a query's own passages, cross-entropy over all of them."""
+    teacher = AskedTeacher(Overlap(small.dataset))
+
+    def loss(**how: Any) -> float:
+        return float(loss_of(Objective(model, groups, teacher, Comparison(**how)), small, groups)[0])
+
+    taught = loss(scope="group")
+    over_batch = loss_of(Objective(model, groups, HardLabels(), Comparison(scope="batch")), small, groups)[0]
+    over_group = loss_of(Objective(model, groups, HardLabels(), Comparison(scope="group")), small, groups)[0]
+    assert float(over_batch) > float(over_group) + 0.1
+    assert loss(hard_weight=0.75, hard_scope="batch") == pytest.approx(taught + 0.75 * float(over_batch), rel=1e-5)
+    assert loss(hard_weight=0.75, hard_scope="group") == pytest.approx(taught + 0.75 * float(over_group), rel=1e-5)
+
+
+def test_a_dear_teacher_is_asked_once_for_what_is_drawn(small: Small, groups: Groups) -> None:
+    asked = []
+
+    class Counting(Overlap):
+        def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            asked.append(rows.size)
+            return super().score(query_ids, rows)
+
+    target = DrawnScores(Counting(small.dataset), groups)
+    query_ids = [groups.pool.query_ids[number] for number in groups.queries[:4].tolist()]
+    rows = groups.rows[:4].astype(np.int64)
+    assert np.array_equal(target.scores(query_ids, rows), Overlap(small.dataset).score(query_ids, rows))
+    assert asked == [groups.rows.size]
+    drawn = {
+        row
+        for query, line in zip(groups.queries, groups.rows, strict=True)
+        if query == groups.queries[0]
+        for row in line
+    }
+    other = next(row for row in range(40) if row not in drawn)
+    found = target.scores(query_ids[:1], np.array([[other, rows[0, 0]]]))
+    assert found is not None
+    assert np.isnan(found[0, 0]) and np.isfinite(found[0, 1])
 
 
 def test_stored_scores_are_looked_up_by_row() -> None:

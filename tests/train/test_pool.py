@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tests.train.small import Small, Spread, write_collection
 
@@ -93,6 +95,28 @@ def test_mining_leaves_out_what_looks_like_the_positive(small: Small, mining: Mi
     plain = draw_groups(pool, count=30, size=3, seed=0)
     assert plain.mined == (0, looked_at)
     assert plain.fingerprint != groups.fingerprint
+
+
+def test_mining_asks_for_the_score_of_a_positive_outside_the_pool(small: Small) -> None:
+    class Constant:
+        name = fingerprint = "constant"
+
+        def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            return np.full(rows.shape, 7.0, dtype=np.float32)
+
+    pool = pool_from_ranking(small.dataset, small.train, depth=20)
+    mining = Mining("margin", 1.0)
+    groups = draw_groups(pool, count=30, size=3, seed=0, mining=mining, scorer=Constant())
+    outside = 0
+    for query, rows in zip(groups.queries.tolist(), groups.rows.tolist(), strict=True):
+        scores = dict(zip(*(part.tolist() for part in pool.candidates(query)), strict=True))
+        if rows[0] not in scores:
+            outside += 1
+            assert all(scores.get(row, 0.0) <= 6.0 for row in rows[1:])
+    assert outside
+    unaided = draw_groups(pool, count=30, size=3, seed=0, mining=mining)
+    assert groups.mined[0] > unaided.mined[0]
+    assert groups.fingerprint != unaided.fingerprint
 
 
 def test_the_limit_of_mining() -> None:

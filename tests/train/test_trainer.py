@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -7,10 +8,12 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -40,6 +43,7 @@ from colabel.train import (
 from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
 from colabel.train.fit import GroupTrainer, check_device, choose_precision
 from colabel.train.losses import Outcome
+from colabel.train.scale import teacher_scale
 
 BY_HEART = TrainSettings(steps=60, batch_queries=5, passages=3, learning_rate=2e-3, evaluate_every=30)
 SHORT = DistilSettings(steps=4, batch_queries=2, passages=3, learning_rate=1e-3, evaluate_every=0, log_every=1)
@@ -47,8 +51,8 @@ SHORT = DistilSettings(steps=4, batch_queries=2, passages=3, learning_rate=1e-3,
 
 def student(small: Small, out: Path, target: Target | None = None, *, seed: int = 0, **kwargs: Any) -> TrainedModel:
     """Train a student for a few steps."""
-    settings = kwargs.pop("settings", SHORT)
-    groups = groups_for(pool_from_ranking(small.dataset, small.train, depth=20), settings, seed)
+    settings, depth = kwargs.pop("settings", SHORT), kwargs.pop("depth", 20)
+    groups = groups_for(pool_from_ranking(small.dataset, small.train, depth=depth), settings, seed)
     target = target or AskedTeacher(Overlap(small.dataset))
     return distil(small.dataset, small.encoder, groups, target, out, settings=settings, seed=seed, **kwargs)
 
@@ -81,6 +85,42 @@ def test_a_model_learns_ten_queries_by_heart(teacher: TrainedModel) -> None:
     assert values[-1] > values[0] + 0.4
     assert teacher.manifest.counts["kept_value"] == max(values[1:])
     assert teacher.manifest.counts["start_value"] == values[0]
+
+
+def test_a_student_learns_its_teacher_by_heart(small: Small, tmp_path: Path) -> None:
+    """Ten queries, distilled: the student ends with the teacher's distribution over passages that it was shown."""
+    settings = DistilSettings(
+        steps=120, batch_queries=5, passages=4, learning_rate=3e-3, evaluate_every=0, floor="none", teacher_scale="raw",
+        teacher_temperature=1.0,
+    )  # fmt: skip
+    taught = student(small, tmp_path / "student", settings=settings, depth=5)
+    losses = [line["loss"] for line in taught.log if "loss" in line]
+    assert losses[-1] < 0.15 * losses[0]
+    assert all(line["target_entropy"] > 0.5 for line in taught.log if "loss" in line), "no hard labels in disguise"
+
+
+def test_teachers_of_any_scale_teach_the_same(small: Small, tmp_path: Path) -> None:
+    class Larger(Overlap):
+        fingerprint = "larger"
+
+        def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            return 64 * super().score(query_ids, rows)
+
+    settings = dataclasses.replace(SHORT, passages=6)
+    groups = groups_for(pool_from_ranking(small.dataset, small.train, depth=20), settings, 0)
+    plain, larger = AskedTeacher(Overlap(small.dataset)), AskedTeacher(Larger(small.dataset))
+    assert teacher_scale(groups, plain) == pytest.approx(64 * teacher_scale(groups, larger))
+    assert teacher_scale(groups, HardLabels()) == 1.0
+    models = [
+        student(
+            small, tmp_path / f"{name}-{scale}", target, settings=dataclasses.replace(settings, teacher_scale=scale)
+        )
+        for name, target in (("plain", plain), ("larger", larger))
+        for scale in ("matched", "raw")
+    ]
+    matched, raw, matched_larger, raw_larger = (model.folder for model in models)
+    assert same(matched, matched_larger)
+    assert not same(raw, raw_larger)
 
 
 def test_the_log(teacher: TrainedModel) -> None:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from colabel.reporting import ReportFiles, StudyDocument
 
 
-_TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "mixed", "hard")
+_TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "mixed", "scores", "hard")
 _teacher_option = click.option(
     "--teacher",
     type=click.Choice(_TEACHERS),
     default="collective",
     show_default=True,
-    help="Whose labels the student learns; 'hard' is hard negatives without a teacher.",
+    help="Whose labels the student learns; 'scores' reads the file 'labels.scores', 'hard' is hard negatives without "
+    "a teacher.",
 )
 
 
@@ -133,18 +134,23 @@ def transfer_command(study: Path, dataset: str, overrides: tuple[str, ...], out:
 
     OUT is the folder of a run: `colabel distil` and `colabel run` go on from there. Example:
 
-      colabel train my-collection/ --set train.steps=1000 --out runs/mine""",
+      colabel train my-collection/ --set train.steps=1000 --out runs/mine
+
+      torchrun --nproc_per_node 2 -m colabel train my-collection/ --out runs/mine""",
 )
 @dataset_argument
 @out_option("Folder of the run.")
 def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     """Thin call of the chain's first stage."""
     from colabel.pipeline import Chain, Workbench
+    from colabel.train import is_main_process
 
     recipe = recipe_settings(dataset, overrides)
     with terminal_progress() as progress:
-        theta = Chain(Workbench(recipe, out, progress), out, recipe.seed).theta
+        theta = Chain(Workbench(recipe, out, progress), out, recipe.seed).train_together()
         taken = recipe.train.teacher != "train" and theta.name == "start"
+    if not is_main_process():
+        return
     emit(f"θ: {theta}" + (", the recipe's checkpoint as it is (train.teacher = 'train' trains it)" if taken else ""))
     emit(f"Next: colabel distil {dataset} --out {out}")
 
@@ -159,7 +165,9 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
 
       colabel distil my-collection/ --out runs/mine
 
-      colabel distil recipe.toml --teacher cross-encoder --out runs/mine""",
+      colabel distil recipe.toml --teacher cross-encoder --out runs/mine
+
+      colabel distil recipe.toml --teacher scores --set labels.scores=scores.tsv --out runs/mine""",
 )
 @dataset_argument
 @_teacher_option
@@ -168,11 +176,14 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
     """Thin call of the chain's student."""
     from colabel.pipeline import Chain, Workbench
     from colabel.pipeline.method import student_system
+    from colabel.train import is_main_process, open_model
 
     recipe = recipe_settings(dataset, overrides)
     with terminal_progress() as progress:
         chain = Chain(Workbench(recipe, out, progress), out, recipe.seed)
-        student = chain.student(student_system(teacher, recipe))
+        student = open_model(chain.train_together(student_system(teacher, recipe)))
+    if not is_main_process():
+        return
     counts = student.manifest.counts
     if counts["kept_value"] is not None:
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,19 @@ from colabel.labels import Labels, label
 from colabel.pipeline.systems import System, check_system
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
-from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, Teacher, TeacherChoice, make_teacher
+from colabel.settings import DistilSettings
+from colabel.teachers import (
+    CollectiveTeacher,
+    CrossEncoderTeacher,
+    SelfTeacher,
+    Teacher,
+    TeacherChoice,
+    make_teacher,
+)
 from colabel.train import (
     AskedTeacher,
     DevPool,
+    DrawnScores,
     Groups,
     HardLabels,
     StoredScores,
@@ -26,10 +36,12 @@ from colabel.train import (
     dev_pool,
     distil,
     groups_for,
+    main_process_first,
     pool_from_ranking,
     train_teacher,
 )
 from colabel.train.cross_encoder import train_cross_encoder
+from colabel.train.fit import check_device
 from colabel.train.reranking import RerankQuality, rerank_quality
 
 _DEV_QUERIES = 30  # on which cross-encoders are compared with θ: 3,000 pairs each
@@ -91,14 +103,37 @@ class Chain:
         settings = self.recipe.distil
         depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
         pool = pool_from_ranking(self.bench.dataset, self.knowledge.ranking, depth=depth)
-        return groups_for(pool, settings, self.seed)
+        scorer = None if settings.mining == "none" else SelfTeacher(self.index, self.knowledge.queries)
+        return groups_for(pool, settings, self.seed, scorer)
+
+    @property
+    def paper_settings(self) -> DistilSettings:
+        """How the paper trained its cross-encoder rows: pairs, KL at T = 0.25 and 0.75 × in-batch cross-entropy.
+
+        As many passages a step as every other student has.
+        """
+        settings = self.recipe.distil
+        return dataclasses.replace(
+            settings,
+            passages=2,
+            batch_queries=max(1, settings.batch_queries * settings.passages // 2),
+            candidates=self.recipe.train.candidates,
+            mining="none",
+            scope="group",
+            temperature=self.recipe.train.temperature,
+            teacher_temperature=0.25,
+            teacher_scale="raw",
+            floor="none",
+            hard_weight=0.75,
+            hard_scope="batch",
+        )
 
     @cached_property
     def bm25_groups(self) -> Groups:
-        """The same from BM25's negatives, for the rows that the paper trained from the plain encoder."""
+        """Pairs with BM25's negatives, for the rows that the paper trained from the plain encoder."""
         ranking = self.bench.bm25_ranking(TRAIN, self.recipe.train.candidates)
         pool = pool_from_ranking(self.bench.dataset, ranking, depth=self.recipe.train.candidates)
-        return groups_for(pool, self.recipe.distil, self.seed)
+        return groups_for(pool, self.paper_settings, self.seed)
 
     @cached_property
     def dev_ranking(self) -> Ranking | None:
@@ -152,6 +187,7 @@ class Chain:
             system.target,
             models=models,
             parts=("collective", "cross-encoder") if system.target == "mixed" else (),
+            scores=Path(self.recipe.labels.scores) if system.target == "scores" else None,
             device=self.recipe.encoder.device,
             cache=self.out / "pairs" if models else None,
         )
@@ -184,8 +220,9 @@ class Chain:
             return HardLabels()
         if system.target == "uniform":
             return HardLabels(self.recipe.labels.smoothing)
-        asked = self.recipe.distil.scope == "batch" and not system.needs_cross_encoder
-        if asked or system.from_plain:  # BM25's negatives are no candidates of the labels
+        if system.from_plain:  # BM25's negatives are no candidates of the labels
+            return DrawnScores(self.teacher(system), self.bm25_groups)
+        if self.recipe.distil.scope == "batch" and not system.needs_cross_encoder:
             return AskedTeacher(self.teacher(system))
         return StoredScores(self.labels(system))
 
@@ -205,13 +242,30 @@ class Chain:
             self.bm25_groups if system.from_plain else self.groups,
             self.target(system),
             self.student_folder(system) / "model",
-            settings=self.recipe.distil,
+            settings=self.paper_settings if system.from_plain else self.recipe.distil,
             seed=self.seed,
             dev=self.dev_pool,
             device=self.recipe.encoder.device,
             about=about,
             progress=self.progress,
         )
+
+    def train_together(self, system: System | None = None) -> Path:
+        """θ, or a student, trained by all processes that ``torchrun`` started; whatever comes before by the first.
+
+        One process alone does all of it, as ever.
+        """
+        cpu = check_device(self.recipe.encoder.device) == "cpu"
+        with main_process_first(cpu=cpu):
+            _make(self.bench.start, self.bench.bm25_dev_pool)
+            if not self.bench.takes_teacher:
+                self.bench.bm25_ranking(TRAIN, self.recipe.train.candidates)
+        theta = self.theta
+        if system is None:
+            return theta
+        with main_process_first(cpu=cpu):
+            _make(self.dev_pool, self.target(system))
+        return self.student(system).folder
 
     def cross_encoder_quality(self) -> list[RerankQuality]:
         """Whether each cross-encoder is better than θ at ranking θ's top passages of (some) dev queries again."""
@@ -241,3 +295,7 @@ class Chain:
     def student_folder(self, system: System) -> Path:
         """Where a student's model and index are."""
         return self.out / "students" / system.slug
+
+
+def _make(*stages: object) -> None:
+    """Nothing: stages are made by being asked for."""

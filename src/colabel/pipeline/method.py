@@ -47,8 +47,8 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done.
 
     Args:
-        teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, or 'hard'
-            for hard negatives without a teacher (ColBERT-HN).
+        teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, scores,
+            or 'hard' for hard negatives without a teacher (ColBERT-HN).
     """
     system = student_system(teacher, recipe)
     check_system(system, recipe)
@@ -69,7 +69,7 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
 def student_system(teacher: str, recipe: Recipe) -> System:
     """The row of the comparison that a teacher's student is."""
     slugs = {"hard": "colbert-hn", "uniform": "smoothing", "self": "self-kd", "cross-encoder": "ce-kd"}
-    slugs |= {"ensemble": "ce3-kd", "mixed": "mixed", "collective": collective_slug(recipe.collective.beta)}
+    slugs |= {"ensemble": "ce3-kd", "scores": "scores-kd", "collective": collective_slug(recipe.collective.beta)}
     return parse_system(slugs.get(teacher, teacher))
 
 

@@ -19,6 +19,7 @@ _TITLES = {
     "ce-kd": "KD, one cross-encoder",
     "ce3-kd": "KD, ensemble of cross-encoders",
     "mixed": "mixed (collective and cross-encoder)",
+    "scores-kd": "KD, file of scores",
     "ce-kd-paper": "KD, one cross-encoder, as the paper",
     "ce3-kd-paper": "KD, ensemble, as the paper",
 }
@@ -29,6 +30,7 @@ _TARGETS = {
     "ce-kd": "cross-encoder",
     "ce3-kd": "ensemble",
     "mixed": "mixed",
+    "scores-kd": "scores",
     "ce-kd-paper": "cross-encoder",
     "ce3-kd-paper": "ensemble",
 }
@@ -43,7 +45,7 @@ class System:
     Attributes:
         slug: its name in files.
         kind: 'baseline' (needs no student), 'student', or 'search' (collective knowledge at search time).
-        target: what a student learns: hard, uniform, self, cross-encoder, ensemble, collective or mixed.
+        target: what a student learns: hard, uniform, self, cross-encoder, ensemble, collective, mixed or scores.
         beta: β of a collective row.
         rerank: whether a search row only re-ranks.
     """
@@ -89,9 +91,13 @@ def parse_system(slug: str) -> System:
 def check_system(system: System, recipe: Recipe) -> None:
     """Refuse what cannot work before anything is trained for it."""
     settings = recipe.cross_encoder
+    if system.target == "scores" and not recipe.labels.scores:
+        raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
     if system.target == "ensemble" and len(settings.checkpoints or settings.models) < 2:
         raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
-    if system.needs_cross_encoder and recipe.distil.scope == "batch":
+    if system.target == "scores" and recipe.distil.scope == "batch":
+        raise UsageError("a file of scores does not hold every pair of a step; use distil.scope = 'group' with it")
+    if system.needs_cross_encoder and not system.from_plain and recipe.distil.scope == "batch":
         raise UsageError(
             "'distil.scope' is 'batch', and a cross-encoder would have to score every query with every passage of a "
             "step; use scope 'group' for cross-encoder teachers"

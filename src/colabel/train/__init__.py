@@ -8,13 +8,14 @@ from colabel.train.groups import DrawnPairs, Groups, Mining, draw_groups
 from colabel.train.pool import Pool, pool_from_labels, pool_from_ranking
 from colabel.train.processes import is_main_process, main_process_first
 from colabel.train.reranking import RerankQuality, rerank_quality
-from colabel.train.targets import AskedTeacher, HardLabels, StoredScores, Target
+from colabel.train.targets import AskedTeacher, DrawnScores, HardLabels, StoredScores, Target
 from colabel.train.trainer import TrainedModel, distil, groups_for, open_model, train_teacher
 
 __all__ = [
     "AskedTeacher",
     "DevPool",
     "DrawnPairs",
+    "DrawnScores",
     "Groups",
     "HardLabels",
     "Mining",

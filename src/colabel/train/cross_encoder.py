@@ -19,6 +19,7 @@ from colabel.teachers.pairs import load_cross_encoder
 from colabel.train.fit import check_device
 from colabel.train.groups import Groups, draw_groups
 from colabel.train.pool import pool_from_ranking
+from colabel.train.processes import process_count
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -72,6 +73,8 @@ def train_cross_encoder(
     }
 
     def write(space: Workspace) -> Mapping[str, Any]:
+        if process_count() > 1:
+            raise UsageError("a cross-encoder is trained by one process; run the command once without torchrun first")
         groups = _groups(dataset, negatives, split, settings, seed)
         base = _load_base(weights, layers, place, seed)
         _train(base, dataset, groups, settings, space, seed, progress)

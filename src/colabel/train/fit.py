@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from colabel.train.evaluator import DevPool
 from colabel.train.groups import Groups
 from colabel.train.keeping import DevEvaluator, Keeper, best_step, should_stop
 from colabel.train.logs import ProgressBar, TrainingLog
+from colabel.train.memory import memory_in_words
 from colabel.train.objective import Comparison, Objective
 from colabel.train.processes import connect, is_main_process, process_count, tell_all, wait_for_all
 from colabel.train.targets import Target
@@ -94,7 +94,7 @@ def fit(job: Job, folder: Path, progress: Progress = SILENT) -> Fitted:
     state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
     try:
         if state is None or not _finished(state, job.settings):
-            with _plain_words(job.settings), no_progress_bars():
+            with _memory(job.settings), no_progress_bars():
                 trainer.train(resume_from_checkpoint=resume)
             state = trainer.state
         else:
@@ -235,25 +235,13 @@ def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:
     model.load_state_dict(loaded.state_dict())
 
 
-@contextmanager
-def _plain_words(settings: FitSettings) -> Iterator[None]:
-    """Say in a sentence that memory is short."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        reason: BaseException = error
-    except RuntimeError as error:
-        if not any(words in str(error).lower() for words in ("out of memory", "not enough memory", "allocate memory")):
-            raise
-        reason = error
-    else:
-        return
+def _memory(settings: FitSettings) -> AbstractContextManager[None]:
     section = settings.section
-    raise TrainingError(
-        f"out of memory with {settings.batch_queries} queries × {settings.passages} passages a step: lower "
-        f"'{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a new "
-        f"encoder) ({str(reason).splitlines()[0][:100] if str(reason) else type(reason).__name__})"
-    ) from None
+    return memory_in_words(
+        f"{settings.batch_queries} queries × {settings.passages} passages a step",
+        f"lower '{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a "
+        "new encoder)",
+    )
 
 
 def remove_checkpoints(folder: Path) -> None:

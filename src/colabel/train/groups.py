@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from colabel.artefacts import fingerprint
 from colabel.errors import UsageError
+from colabel.teachers.base import Teacher
 from colabel.train.pool import Pool, Rows
 
 
@@ -23,7 +24,8 @@ class Mining:
     """Positive-aware mining: leave out candidates that look as relevant as the positive.
 
     ``margin``: candidates whose score is above φ⁺ − value. ``share``: above value · φ⁺ (NV-Retriever's TopK-PercPos).
-    ``none``: nothing is left out. φ⁺ is the positive's score in the pool; where it has none, nothing is left out.
+    ``none``: nothing is left out. φ⁺ is the positive's score in the pool, or, where it is not in the pool, what a
+    scorer gives it; without either, nothing is left out.
     """
 
     rule: str = "none"
@@ -75,8 +77,16 @@ class Groups:
         return DrawnPairs(self)
 
 
-def draw_groups(pool: Pool, *, count: int, size: int, seed: int, mining: Mining | None = None) -> Groups:
-    """Draw ``count`` groups of ``size`` passages.
+def draw_groups(
+    pool: Pool,
+    *,
+    count: int,
+    size: int,
+    seed: int,
+    mining: Mining | None = None,
+    scorer: Teacher | None = None,
+) -> Groups:
+    """Draw ``count`` groups of ``size`` passages; ``scorer`` gives φ⁺ where mining needs it and the pool has none.
 
     Negatives are drawn without replacement, labelled positives never. A pool with too few gives all it has, and the
     rest comes from the whole collection.
@@ -86,7 +96,7 @@ def draw_groups(pool: Pool, *, count: int, size: int, seed: int, mining: Mining 
         raise UsageError(f"a group has {size} passages, and the collection has {pool.passages}; choose smaller groups")
     queries = np.empty(count, np.int32)
     rows = np.empty((count, size), np.int32)
-    sampler = _Sampler(pool, size, mining)
+    sampler = _Sampler(pool, size, mining, None if mining.rule == "none" else scorer)
     done = epoch = 0
     while done < count:
         random = np.random.default_rng([seed, epoch])
@@ -97,14 +107,17 @@ def draw_groups(pool: Pool, *, count: int, size: int, seed: int, mining: Mining 
             done += 1
         epoch += 1
     names = {"pool": pool.fingerprint, "count": count, "size": size, "seed": seed, "mining": mining.as_list()}
+    if scorer is not None and mining.rule != "none":
+        names["scorer"] = scorer.fingerprint
     return Groups(queries, rows, sampler.filled, (sampler.left_out, sampler.looked_at), pool, fingerprint(names))
 
 
 class _Sampler:
-    def __init__(self, pool: Pool, size: int, mining: Mining) -> None:
+    def __init__(self, pool: Pool, size: int, mining: Mining, scorer: Teacher | None) -> None:
         self._pool = pool
         self._size = size
         self._mining = mining
+        self._scorer = scorer
         self.filled = self.left_out = self.looked_at = 0
 
     def draw(self, number: int, epoch: int, random: np.random.Generator) -> Rows:
@@ -123,12 +136,20 @@ class _Sampler:
     def _negatives(self, number: int, positive: int) -> Rows:
         rows, scores = self._pool.candidates(number)
         unlabelled = ~np.isin(rows, self._pool.positives[number])
-        own = scores[rows == positive]
-        limit = self._mining.limit(float(own[0]) if len(own) else np.nan)
+        limit = self._mining.limit(self._own_score(number, positive, rows, scores))
         kept = unlabelled & (scores <= limit)
         self.looked_at += int(unlabelled.sum())
         self.left_out += int(unlabelled.sum() - kept.sum())
         return rows[kept]
+
+    def _own_score(self, number: int, positive: int, rows: Rows, scores: npt.NDArray[np.float32]) -> float:
+        """φ⁺, NaN where nobody knows it."""
+        own = scores[rows == positive]
+        if len(own):
+            return float(own[0])
+        if self._scorer is None:
+            return float("nan")
+        return float(self._scorer.score([self._pool.query_ids[number]], np.array([[positive]], dtype=np.int64))[0, 0])
 
     def _fill(self, number: int, taken: Rows, missing: int, random: np.random.Generator) -> Rows:
         """Rows of the whole collection that are neither labelled nor taken nor, if there are others, mined away."""

@@ -46,6 +46,7 @@ class Comparison:
     teacher_temperature: float = 1.0
     floor: str = "none"
     hard_weight: float = 0.0
+    hard_scope: str = "group"
 
 
 class Objective(nn.Module):
@@ -70,18 +71,15 @@ class Objective(nn.Module):
         query_features, passage_features = features
         queries, query_mask = embed(self.model, query_features)
         passages, passage_mask = embed(self.model, passage_features)
-        rows, first = labels[:, 1:], 0
         with torch.autocast(labels.device.type, enabled=False):  # sums of many maxima are too coarse in half precision
-            queries, passages = queries.float(), passages.float()
-            if self._comparison.scope == "batch":
-                passages, passage_mask, rows, first = from_all_processes(passages, passage_mask, rows)
-                scores = batch_scores(queries, query_mask, passages, passage_mask)
-                rows = rows.reshape(1, -1).expand(len(queries), -1)
-                positive = first + torch.arange(len(queries), device=labels.device) * (labels.shape[1] - 1)
-            else:
-                scores = group_scores(queries, query_mask, passages, passage_mask)
-                positive = torch.zeros(len(queries), dtype=torch.int64, device=labels.device)
-            outcome = self.compare(scores, labels[:, 0], rows, positive)
+            vectors = queries.float(), query_mask, passages.float(), passage_mask
+            pairs = _pairs(self._comparison.scope, vectors, labels)
+            outcome = self.compare(*pairs)
+            if self._comparison.hard_weight and not isinstance(self._target, HardLabels):
+                if self._comparison.hard_scope != self._comparison.scope:
+                    pairs = _pairs(self._comparison.hard_scope, vectors, labels)
+                loss = outcome.loss + self._comparison.hard_weight * self._hard(*pairs).loss
+                outcome = Outcome(loss, outcome.entropy, outcome.rows)
         self.meter.steps += 1
         self.meter.queries += len(queries)
         self.meter.passages += labels.shape[0] * (labels.shape[1] - 1)
@@ -92,25 +90,45 @@ class Objective(nn.Module):
     def compare(self, scores: Tensor, queries: Tensor, rows: Tensor, positive: Tensor) -> Outcome:
         """The loss of scores [B, P] of passage rows [B, P]; ``positive`` [B] is each query's own column."""
         numbers, row_numbers = queries.cpu().numpy(), np.ascontiguousarray(rows.cpu().numpy())
-        left_out = self._known.excluded(numbers, row_numbers, positive.cpu().numpy())
-        excluded = torch.from_numpy(left_out).to(scores.device)
         started = time.perf_counter()
         teacher = self._target.scores([self._query_ids[number] for number in numbers.tolist()], row_numbers)
         self.meter.teacher_seconds += time.perf_counter() - started
         how = self._comparison
         if teacher is None:
-            smoothing = self._target.smoothing if isinstance(self._target, HardLabels) else 0.0
-            return hard_label_loss(scores, positive, excluded, temperature=how.temperature, smoothing=smoothing)
-        outcome = distillation_loss(
+            return self._hard(scores, queries, rows, positive)
+        return distillation_loss(
             scores,
             torch.from_numpy(teacher).to(scores.device),
             positive,
-            excluded,
+            self._excluded(scores, queries, rows, positive),
             temperature=how.temperature,
             teacher_temperature=how.teacher_temperature,
             floor=how.floor,
         )
-        if not how.hard_weight:
-            return outcome
-        hard = hard_label_loss(scores, positive, excluded, temperature=how.temperature)
-        return Outcome(outcome.loss + how.hard_weight * hard.loss, outcome.entropy, outcome.rows)
+
+    def _hard(self, scores: Tensor, queries: Tensor, rows: Tensor, positive: Tensor) -> Outcome:
+        smoothing = self._target.smoothing if isinstance(self._target, HardLabels) else 0.0
+        excluded = self._excluded(scores, queries, rows, positive)
+        temperature = self._comparison.temperature
+        return hard_label_loss(scores, positive, excluded, temperature=temperature, smoothing=smoothing)
+
+    def _excluded(self, scores: Tensor, queries: Tensor, rows: Tensor, positive: Tensor) -> Tensor:
+        """Bool [B, P]: passages that a query's labels call relevant beside its own positive."""
+        numbers, row_numbers = queries.cpu().numpy(), np.ascontiguousarray(rows.cpu().numpy())
+        left_out = self._known.excluded(numbers, row_numbers, positive.cpu().numpy())
+        return torch.from_numpy(left_out).to(scores.device)
+
+
+def _pairs(
+    scope: str, vectors: tuple[Tensor, Tensor, Tensor, Tensor], labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores [B, P], query numbers [B], passage rows [B, P] and each query's own column [B] in a scope."""
+    queries, query_mask, passages, passage_mask = vectors
+    rows = labels[:, 1:]
+    if scope == "group":
+        positive = torch.zeros(len(queries), dtype=torch.int64, device=labels.device)
+        return group_scores(queries, query_mask, passages, passage_mask), labels[:, 0], rows, positive
+    passages, passage_mask, rows, first = from_all_processes(passages, passage_mask, rows)
+    scores = batch_scores(queries, query_mask, passages, passage_mask)
+    positive = first + torch.arange(len(queries), device=labels.device) * (labels.shape[1] - 1)
+    return scores, labels[:, 0], rows.reshape(1, -1).expand(len(queries), -1), positive

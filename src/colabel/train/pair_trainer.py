@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from colabel.teachers.pairs import PairReader
 from colabel.train.batches import PASSAGE, QUERY, GroupTexts
 from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
 from colabel.train.logs import ProgressBar, read_log
+from colabel.train.memory import memory_in_words
 
 LOG_FILE = "training.jsonl"
 _CHECKPOINTS = "checkpoints"
@@ -107,11 +109,18 @@ def train_pairs(
     trainer.add_callback(_Log(folder / LOG_FILE))
     trainer.add_callback(_SavePoints(settings.save_seconds))
     try:
-        with no_progress_bars():
+        with _memory(settings), no_progress_bars():
             trainer.train(resume_from_checkpoint=last)
     finally:
         bar.close()
     shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+
+
+def _memory(settings: CrossEncoderSettings) -> AbstractContextManager[None]:
+    return memory_in_words(
+        f"{settings.batch_queries} queries × {1 + settings.negatives} passages a step of the cross-encoder",
+        "lower 'cross_encoder.batch_queries', 'cross_encoder.negatives' or 'cross_encoder.max_length'",
+    )
 
 
 def _arguments(

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
 from colabel.errors import ColabelError, TrainingError
+
+_PATIENCE = timedelta(days=7)  # that processes wait for the first, which indexes and ranks before they train together
 
 
 def process_count() -> int:
@@ -32,7 +35,7 @@ def connect(*, cpu: bool) -> None:
         return
     from accelerate import PartialState  # type: ignore[import-untyped]
 
-    PartialState(cpu=cpu)
+    PartialState(cpu=cpu, timeout=_PATIENCE)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from colabel.artefacts import fingerprint
 from colabel.errors import DataError, SettingsError
 from colabel.labels.artefact import Labels
 from colabel.teachers.base import Teacher
+from colabel.teachers.score_file import pair_keys
+from colabel.train.groups import Groups
 
 IntArray = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -84,6 +86,32 @@ class StoredScores:
             known = candidates[order][position] == rows[place]
             found[place, known] = teacher[order][position][known]
         return found
+
+
+class DrawnScores:
+    """Scores of a dear teacher for the pairs that a run draws and no others, asked for once, before training."""
+
+    any_passage = False
+
+    def __init__(self, teacher: Teacher, groups: Groups) -> None:
+        self.name = teacher.name
+        self.fingerprint = fingerprint(
+            {"target": "drawn", "teacher": teacher.fingerprint, "groups": groups.fingerprint}
+        )
+        self._numbers = {query_id: number for number, query_id in enumerate(groups.pool.query_ids)}
+        query_ids = [groups.pool.query_ids[number] for number in groups.queries.tolist()]
+        rows = groups.rows.astype(np.int64)
+        scores = teacher.score(query_ids, rows)
+        keys = pair_keys(groups.queries.astype(np.int64)[:, None], rows)
+        self._keys, first = np.unique(keys, return_index=True)
+        self._scores = scores.reshape(-1)[first]
+
+    def scores(self, query_ids: Sequence[str], rows: IntArray) -> Scores | None:
+        """Looked up; float32 [queries, count], NaN for pairs that are not drawn."""
+        numbers = np.array([self._numbers[query_id] for query_id in query_ids], dtype=np.int64)
+        keys = pair_keys(numbers[:, None], rows)
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[places] == keys, self._scores[places], np.nan).astype(np.float32)
 
 
 class AskedTeacher:

@@ -25,6 +25,7 @@ from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
+from colabel.teachers.base import Teacher
 from colabel.train.card import model_card
 from colabel.train.evaluator import DevPool, check_measure
 from colabel.train.fit import Fitted, Job, check_batch, check_device, choose_precision, fit, remove_checkpoints
@@ -34,6 +35,7 @@ from colabel.train.logs import LOG_FILE, read_log
 from colabel.train.objective import Comparison
 from colabel.train.pool import Pool, pool_from_ranking
 from colabel.train.processes import build_together, connect, tell_all
+from colabel.train.scale import teacher_scale
 from colabel.train.targets import HardLabels, Target
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ _EVALUATION_ONLY = (
     "keep_start",
     "patience",
 )
-_TEACHING_ONLY = ("teacher_temperature", "floor", "hard_weight")
+_TEACHING_ONLY = ("teacher_temperature", "teacher_scale", "floor", "hard_weight", "hard_scope")
 _WITHOUT_EFFECT = (
     "teacher",
     "save_every",
@@ -86,12 +88,16 @@ def open_model(folder: Path) -> TrainedModel:
     return TrainedModel(folder, read_manifest(folder, STAGE))
 
 
-def groups_for(pool: Pool, settings: FitSettings, seed: int) -> Groups:
-    """The groups of a whole run by its settings; the same for every target."""
+def groups_for(pool: Pool, settings: FitSettings, seed: int, scorer: Teacher | None = None) -> Groups:
+    """The groups of a whole run by its settings; the same for every target.
+
+    Args:
+        scorer: gives the score φ⁺ of positives that mining needs where they are not among a query's candidates.
+    """
     value = settings.mining_margin if settings.mining == "margin" else settings.mining_share
     mining = Mining(settings.mining, value)
     count = settings.steps * settings.batch_queries
-    groups = draw_groups(pool, count=count, size=settings.passages, seed=seed, mining=mining)
+    groups = draw_groups(pool, count=count, size=settings.passages, seed=seed, mining=mining, scorer=scorer)
     left_out, looked_at = groups.mined
     if left_out:
         log.info("mining left out %s of %s candidates", f"{left_out:,}", f"{looked_at:,}")
@@ -159,12 +165,14 @@ def distil(
             f"stored labels of '{target.name}' hold a query's own candidates, and 'distil.scope' is 'batch', which "
             "needs scores of every passage of a step; use scope 'group' or a teacher that is asked while training"
         )
+    scale = teacher_scale(groups, target) if settings.teacher_scale == "matched" else 1.0
     comparison = Comparison(
         scope=settings.scope,
         temperature=settings.temperature,
-        teacher_temperature=settings.teacher_temperature,
+        teacher_temperature=settings.teacher_temperature / scale,
         floor=settings.floor,
         hard_weight=settings.hard_weight,
+        hard_scope=settings.hard_scope,
     )
     job = Job(f"student ({target.name})", start, dataset, groups, target, comparison, settings, seed, dev, device)
     return _train(job, out, about or {}, progress)
@@ -268,7 +276,7 @@ def _card(job: Job, summary: Mapping[str, Any], about: Mapping[str, Any]) -> str
     teacher: dict[str, Any] = {"target": job.target.name, **about}
     if not isinstance(job.target, HardLabels):
         teacher |= {
-            "teacher temperature": job.comparison.teacher_temperature,
+            "teacher temperature": f"{job.comparison.teacher_temperature:.4g}",
             "label floor": job.comparison.floor,
             "weight of the hard-label term": job.comparison.hard_weight,
         }
