@@ -11,12 +11,12 @@ from colabel.settings import DistilSettings
 SETTINGS = DistilSettings(batch_queries=2, passages=5)  # 10 passages a step
 
 
-def log(values: dict[int, float], *, speed: float = 20.0, teacher: float = 0.0) -> TrainingTimes:
+def log(values: dict[int, float]) -> TrainingTimes:
     """A log with a line every 10 steps; 20 passages a second are half a second a step."""
     lines: list[dict[str, float]] = []
     for step in range(0, 41, 5):
         if step and step % 10 == 0:
-            lines.append({"step": step, "loss": 1.0, "passages_per_second": speed, "teacher_seconds": teacher})
+            lines.append({"step": step, "loss": 1.0, "passages_per_second": 20.0})
         if step in values:
             lines.append({"step": step, "nDCG@10": values[step]})
     found = times_of(lines, SETTINGS)
@@ -27,16 +27,16 @@ def log(values: dict[int, float], *, speed: float = 20.0, teacher: float = 0.0) 
 def test_the_clock_of_a_log() -> None:
     lines = [
         {"step": 0, "nDCG@10": 0.1},
-        {"step": 10, "loss": 2.0, "passages_per_second": 20.0, "teacher_seconds": 0.1},
+        {"step": 10, "loss": 2.0, "passages_per_second": 20.0},
         {"step": 15, "nDCG@10": 0.2},
-        {"step": 20, "loss": 1.0, "passages_per_second": 10.0, "teacher_seconds": 0.2},
+        {"step": 20, "loss": 1.0, "passages_per_second": 10.0},
         {"step": 25, "nDCG@10": 0.3},
     ]
     found = times_of(lines, SETTINGS)
     assert found is not None
-    assert found.clock == ((0, 0.0, 0.0), (10, 5.0, 1.0), (20, 15.0, 3.0))
-    assert found.at(15) == (10.0, 2.0), "half of the second ten steps"
-    assert found.at(25) == (20.0, 4.0), "as fast as the last line"
+    assert found.clock == ((0, 0.0), (10, 5.0), (20, 15.0))
+    assert found.at(15) == 10.0, "half of the second ten steps"
+    assert found.at(25) == 20.0, "as fast as the last line"
     assert found.curve().dev == ((0, 0.0, 0.1), (15, 10.0, 0.2), (25, 20.0, 0.3))
     assert found.curve().loss == ((10, 2.0), (20, 1.0))
     assert times_of([], SETTINGS) is None
@@ -50,15 +50,14 @@ def test_the_target_is_what_the_weakest_student_reaches_by_training() -> None:
     assert dev_target({"a": log({0: 0.9})}) is None
 
 
-def test_seconds_to_the_target_with_labels_and_teacher() -> None:
+def test_seconds_to_the_target() -> None:
     student = System("collective-1", "c", seconds={"annotation": 100.0})
-    found = reached(student, log({0: 0.1, 15: 0.5, 20: 0.6}), 0.5, from_plain=False, before=1000.0)
+    found = reached(student, log({0: 0.1, 15: 0.5, 20: 0.6}), 0.5, start="θ", before=1000.0)
     assert (found.start, found.step, found.training) == ("θ", 15, 7.5)
     assert (found.from_start, found.from_plain) == (107.5, 1107.5)
-    asked = reached(student, log({20: 0.5}, teacher=0.3), 0.5, from_plain=True, before=0.0)
-    assert (asked.start, asked.annotation, asked.training) == ("plain encoder", 6.0, 4.0)
-    assert asked.from_start == asked.from_plain == 10.0
-    never = reached(student, log({20: 0.4}), 0.5, from_plain=False, before=1000.0)
+    at_once = reached(System("colbert-hn", "h"), log({0: 0.5, 10: 0.4}), 0.5, start="θ", before=1000.0)
+    assert (at_once.step, at_once.training, at_once.from_start, at_once.from_plain) == (0, 0.0, 0.0, 1000.0)
+    never = reached(student, log({20: 0.4}), 0.5, start="θ", before=1000.0)
     assert (never.step, never.training, never.from_start, never.from_plain) == (None, None, None, None)
 
 

@@ -106,6 +106,11 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
     assert by_slug["ce-kd-paper"].before == 0.0
     assert by_slug["ce-kd"].before > 0
     assert by_slug["ce-kd"].annotation > 0
+    paper = document.system("ce-kd-paper")
+    assert paper.pairs > 0
+    assert paper.seconds["annotation"] == pytest.approx(
+        paper.pairs * document.system("ce-kd").seconds["annotation"] / document.system("ce-kd").pairs
+    ), "by what a pair took"
     assert all(one.training is not None for one in by_slug.values()), "every student reaches the weakest one's best"
     students = json.loads(files.metrics.read_text())["seconds"]["to_target"]["students"]
     assert students["ce-kd"]["from_plain"] > students["ce-kd"]["from_start"]

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from colabel.artefacts import folder_lock, read_manifest, write_json
 from colabel.collective import PrfRanker
 from colabel.pipeline.chain import Chain
@@ -20,6 +22,8 @@ from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
 from colabel.settings import Recipe
 from colabel.teachers import CrossEncoderTeacher
+from colabel.teachers.score_file import pair_keys
+from colabel.train import Groups
 
 RECIPE_FILE = "recipe.json"
 """All settings of a study, defaults included: what `transfer` goes by."""
@@ -109,7 +113,8 @@ class Study(Rows):
         """The training log of a row's first seed."""
         if system.slug == "colbert":
             return training_times(self.first.out / "theta", self.recipe.train)
-        return training_times(self.first.student_folder(system) / "model", self.recipe.distil)
+        settings = self.first.paper_settings if system.from_plain else self.recipe.distil
+        return training_times(self.first.student_folder(system) / "model", settings)
 
     def seconds_before(self, system: System) -> float | None:
         """Seconds from the plain encoder to a student's start: those of θ and its ranking of the training queries."""
@@ -126,25 +131,27 @@ class Study(Rows):
         chain = self.first
         if system.kind != "student" and system.slug != "colbert":
             return {}
-        training = seconds_of(chain.theta if system.slug == "colbert" else chain.student_folder(system) / "model")
         if system.slug == "colbert":
-            return {"seconds": {"training": training}}
-        times = self.times(system)
-        if system.from_plain:  # the teacher was asked while training
-            asked = times.clock[-1][2] if times else 0.0
-            return {"seconds": {"annotation": asked, "training": None if training is None else training - asked}}
+            return {"seconds": {"training": seconds_of(chain.theta)}}
+        training = seconds_of(chain.student_folder(system) / "model")
+        if system.from_plain:
+            pairs = drawn_pairs(chain.bm25_groups)
+            annotation = self._labelling_seconds(system, pairs)
+            return {
+                "seconds": {"annotation": annotation, "training": training},
+                "pairs": pairs,
+                "encoder_passes": self._models(system) * pairs,
+            }
         found: dict[str, Any] = {"hard negatives": self._ranking_seconds()}
         labels = chain.out / "labels" / system.slug
         if not labels.exists():
             return {"seconds": {**found, "training": training}}
         manifest = read_manifest(labels)
-        pairs, dataset = int(manifest.counts["scored"]), self.bench.dataset
-        collective = system.target in ("collective", "mixed")
+        pairs = int(manifest.counts["scored"])
         found["annotation"] = self._labelling_seconds(system, pairs, manifest.seconds)
-        found["annotation"] += chain.knowledge.seconds if collective else 0.0
-        passes = 0 if system.target in ("cross-encoder", "ensemble") else len(dataset.passages)
-        passes += int(manifest.counts["queries"]) if passes else 0
-        passes += self._models(system) * pairs
+        passes = self._models(system) * pairs
+        if system.target in ("self", "collective", "mixed"):
+            passes += len(self.bench.dataset.passages) + int(manifest.counts["queries"])
         return {"seconds": {**found, "training": training}, "pairs": pairs, "encoder_passes": passes}
 
     def _models(self, system: System) -> int:
@@ -153,13 +160,14 @@ class Study(Rows):
             return 0
         return len(self.cross_encoders) if system.target == "ensemble" else 1
 
-    def _labelling_seconds(self, system: System, pairs: int, measured: float) -> float:
+    def _labelling_seconds(self, system: System, pairs: int, measured: float | None = None) -> float | None:
         """Seconds of labelling; for cross-encoders by what a pair took, since rows share pairs that were scored."""
-        if not system.needs_cross_encoder:
-            return measured
-        rates = [teacher.seconds_per_pair for teacher in self.cross_encoders[: self._models(system)]]
+        readers = self.cross_encoders[: self._models(system)] if system.needs_cross_encoder else ()
+        rates = [reader.seconds_per_pair for reader in readers]
         known = [rate for rate in rates if rate is not None]
-        return sum(known) * pairs if len(known) == len(rates) else measured
+        seconds = sum(known) * pairs if rates and len(known) == len(rates) else measured
+        extracted = self.first.knowledge.seconds if system.target in ("collective", "mixed") else 0.0
+        return None if seconds is None else seconds + extracted
 
     def _ranking_seconds(self) -> float:
         folders = (
@@ -168,3 +176,9 @@ class Study(Rows):
             self.first.out / "knowledge" / "ranking",
         )
         return sum(seconds_of(folder) or 0.0 for folder in folders)
+
+
+def drawn_pairs(groups: Groups) -> int:
+    """How many different pairs of query and passage training draws."""
+    keys = pair_keys(groups.queries.astype(np.int64)[:, None], groups.rows.astype(np.int64))
+    return len(np.unique(keys))

@@ -11,7 +11,8 @@ from colabel.reporting.records import Ratio, Reached, System, TrainingCurve
 from colabel.settings import FitSettings
 from colabel.train.logs import LOG_FILE, read_log
 
-PAPER = {"ce-kd": "×2.67 annotation, ×2.5 overall", "ce3-kd": "×16 annotation, ×8 overall"}
+_ONE, _THREE = "×2.67 annotation, ×2.5 overall", "×16 annotation, ×8 overall"
+PAPER = {"ce-kd": _ONE, "ce3-kd": _THREE, "ce-kd-paper": _ONE, "ce3-kd-paper": _THREE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,36 +22,33 @@ class TrainingTimes:
     Attributes:
         loss: (step, loss).
         dev: (step, value of the measure on dev).
-        clock: (step, seconds of all steps up to it, of which a teacher was asked), rising from (0, 0, 0). Evaluations
-            and save points are no part of it.
+        clock: (step, seconds of all steps up to it), rising from (0, 0). Evaluations and save points are no part of it.
     """
 
     loss: tuple[tuple[int, float], ...]
     dev: tuple[tuple[int, float], ...]
-    clock: tuple[tuple[int, float, float], ...]
+    clock: tuple[tuple[int, float], ...]
 
-    def at(self, step: int) -> tuple[float, float] | None:
-        """Seconds of the steps up to ``step``, and those of them in which a teacher was asked.
+    def at(self, step: int) -> float | None:
+        """Seconds of the steps up to ``step``.
 
         Steps between two lines of the log, or after the last, count as long as those around them.
 
-        >>> TrainingTimes((), (), ((0, 0.0, 0.0), (10, 5.0, 1.0))).at(4)
-        (2.0, 0.4)
+        >>> TrainingTimes((), (), ((0, 0.0), (10, 5.0))).at(4)
+        2.0
         """
         if step == 0:
-            return 0.0, 0.0
+            return 0.0
         if len(self.clock) < 2:
             return None
         before, after = next(
             (pair for pair in zip(self.clock, self.clock[1:], strict=False) if step <= pair[1][0]), self.clock[-2:]
         )
-        share = (step - before[0]) / (after[0] - before[0])
-        return before[1] + share * (after[1] - before[1]), before[2] + share * (after[2] - before[2])
+        return before[1] + (step - before[0]) * (after[1] - before[1]) / (after[0] - before[0])
 
     def curve(self) -> TrainingCurve:
         """The same as a report shows it."""
-        seconds = {step: found[0] for step, _ in self.dev if (found := self.at(step)) is not None}
-        return TrainingCurve(self.loss, tuple((step, seconds.get(step), value) for step, value in self.dev))
+        return TrainingCurve(self.loss, tuple((step, self.at(step), value) for step, value in self.dev))
 
 
 def training_times(model: Path, settings: FitSettings) -> TrainingTimes | None:
@@ -60,13 +58,12 @@ def training_times(model: Path, settings: FitSettings) -> TrainingTimes | None:
 
 def times_of(lines: Sequence[Mapping[str, Any]], settings: FitSettings) -> TrainingTimes | None:
     """The clock of a log: a line's steps took as long as its passages a second say."""
-    clock = [(0, 0.0, 0.0)]
+    clock = [(0, 0.0)]
     for line in lines:
         if line.get("passages_per_second"):
-            step, seconds, asked = clock[-1]
-            steps = line["step"] - step
-            spent = steps * settings.batch_queries * settings.passages / line["passages_per_second"]
-            clock.append((line["step"], seconds + spent, asked + steps * line.get("teacher_seconds", 0.0)))
+            step, seconds = clock[-1]
+            passages = (line["step"] - step) * settings.batch_queries * settings.passages
+            clock.append((line["step"], seconds + passages / line["passages_per_second"]))
     loss = tuple((line["step"], line["loss"]) for line in lines if "loss" in line)
     dev = tuple((line["step"], line[settings.measure]) for line in lines if settings.measure in line)
     return TrainingTimes(loss, dev, tuple(clock)) if loss or dev else None
@@ -78,23 +75,16 @@ def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> float
     return wanted or min(best, default=None)
 
 
-def reached(system: System, times: TrainingTimes, target: float, *, from_plain: bool, before: float | None) -> Reached:
+def reached(system: System, times: TrainingTimes, target: float, *, start: str, before: float | None) -> Reached:
     """When a student first had the target.
 
-    A student of the plain encoder asks its teacher while it is trained: those seconds are annotation.
-
     Args:
-        before: seconds from the plain encoder to the student's start.
+        start: what it was trained from.
+        before: seconds from the plain encoder to that.
     """
-    start, labels = ("plain encoder", None) if from_plain else ("θ", system.seconds.get("annotation"))
     step = next((step for step, value in times.dev if value >= target), None)
-    spent = None if step is None else times.at(step)
-    if spent is None:
-        return Reached(system.slug, start, step, before=before, annotation=labels)
-    seconds, asked = spent
-    if from_plain:
-        return Reached(system.slug, start, step, before=before, annotation=asked, training=seconds - asked)
-    return Reached(system.slug, start, step, before=before, annotation=labels, training=seconds)
+    training = None if step is None else times.at(step)
+    return Reached(system.slug, start, step, before, system.seconds.get("annotation"), training)
 
 
 def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:

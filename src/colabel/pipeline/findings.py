@@ -141,7 +141,7 @@ def _efficiency(study: Study, systems: tuple[System, ...]) -> Efficiency:
             next(one for one in systems if one.slug == slug),
             log,
             target,
-            from_plain=rows[slug].from_plain,
+            start="plain encoder" if rows[slug].from_plain else "θ",
             before=study.seconds_before(rows[slug]),
         )
         for slug, log in times.items()

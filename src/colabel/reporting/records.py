@@ -208,7 +208,7 @@ class Reached:
     Attributes:
         start: what it was trained from, as "θ" or "plain encoder".
         before: seconds from the plain encoder to that start.
-        annotation: seconds that its labels cost, those until then where they are made while training.
+        annotation: seconds that its labels cost before training began.
         training: seconds of training until then, without evaluations.
     """
 
