@@ -115,3 +115,8 @@ def test_quality_of_a_teacher_is_taken_over() -> None:
     assert len(found.precision_at_recall) == 11
     assert found.pooled_curve[0][0] == 0
     assert found.pooled_curve[-1][0] == 1
+
+
+def test_parts_of_the_work_stand_in_the_order_of_the_work() -> None:
+    systems = (System("a", "A", seconds={"training": 1.0}), System("b", "B", seconds={"annotation": 2.0}))
+    assert StudyDocument("x", ("AP",), systems=systems).work == ["annotation", "training"]

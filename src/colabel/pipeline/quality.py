@@ -149,6 +149,7 @@ def _hidden_findings(
     dataset, all_queries, drawn = study.bench.dataset, _Table(), _Table()
     suggestions: Suggestions = {}
     chosen: list[str] | None = None
+    read: dict[str, LabelBlock] = {}
     for system in systems:
         if system.target not in ("self", "collective"):
             continue
@@ -160,12 +161,12 @@ def _hidden_findings(
         if readers:
             chosen = chosen or drawn_queries(labels, dataset, study.recipe.study.quality_queries)
             _add(drawn, _teacher_name(system), label_quality([_block(labels, chosen)], dataset))
-            for name, reader in readers.items():
-                if name not in drawn:
-                    _add(drawn, name, label_quality([_block(labels, chosen, reader)], dataset))
+            read = read or {name: _block(labels, chosen, reader) for name, reader in readers.items()}
         suspects = find_suspects(labels, dataset, limit=5 * len(labels))
         shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
         suggestions[_teacher_name(system)] = {f"{one.multiple:g}": one.precision for one in shares}
+    for name, block in read.items():
+        _add(drawn, name, label_quality([block], dataset))
     what = "hidden labels among the candidates"
     sets = [QualitySet(f"Training queries, {what}", all_queries, curves=not drawn)] if all_queries else []
     if drawn:

@@ -30,7 +30,7 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
     """Seconds of every part of the work, labelled pairs, encoder passes."""
     letters = system_letters(document)
     costly = [system for system in document.finished if system.seconds or system.pairs or system.encoder_passes]
-    parts = list(dict.fromkeys(part for system in costly for part in system.seconds))
+    parts = document.work
     columns = [
         Column("System", number=False),
         *(Column(part) for part in parts),

@@ -109,6 +109,12 @@ class StudyDocument:
         """The systems that have figures."""
         return tuple(system for system in self.systems if system.failed is None)
 
+    @property
+    def work(self) -> list[str]:
+        """The parts of the work that systems have seconds of, training last."""
+        found = dict.fromkeys(part for system in self.finished for part in system.seconds)
+        return sorted(found, key=lambda part: part == "training")
+
     def system(self, slug: str | None) -> System | None:
         """The system of a slug."""
         return next((system for system in self.systems if system.slug == slug), None)

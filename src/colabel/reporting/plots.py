@@ -124,7 +124,7 @@ def cost_bars(document: StudyDocument) -> Plot | None:
     found = [system for system in document.finished if any(system.seconds.values())]
     if not found:
         return None
-    parts = list(dict.fromkeys(part for system in found for part in system.seconds))
+    parts = [part for part in document.work if any(system.seconds.get(part) for system in found)]
     hours = max(sum(value or 0.0 for value in system.seconds.values()) for system in found) > 7200
     unit = 3600.0 if hours else 60.0
     drawn, axes = figure(height=1.1 + _ROW * len(found))
