@@ -12,6 +12,7 @@ import click
 from colabel.cli import cli
 from colabel.pipeline.planning import TRAINING_PASS
 from colabel.recipe import load_recipe
+from colabel.reporting import write_index
 from colabel.settings import Recipe, Settings, allowed
 from docs.picture import FIGURES, TEACHERS, picture
 
@@ -273,6 +274,8 @@ def main() -> None:
     (DOCS / "picture.svg").write_text(picture(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")
     (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
+    if (DOCS / "results").is_dir():
+        write_index(DOCS / "results")
 
 
 if __name__ == "__main__":

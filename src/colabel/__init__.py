@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from colabel.evaluation.sweeping import sweep
     from colabel.index import Index, build_index
     from colabel.labels import Labels, export_labels, label, missing_labels, open_labels, report_labels
-    from colabel.pipeline import demo, run, study
+    from colabel.pipeline import demo, run, study, transfer
     from colabel.ranking import Bm25, LateInteraction, rank, search
     from colabel.recipe import load_recipe
     from colabel.reporting import report
@@ -40,6 +40,7 @@ _HOMES = {
     "SelfTeacher": "colabel.teachers",
     "CollectiveTeacher": "colabel.teachers",
     "study": "colabel.pipeline",
+    "transfer": "colabel.pipeline",
     "sweep": "colabel.evaluation.sweeping",
     "open_knowledge": "colabel.collective",
     "inspect": "colabel.collective",
@@ -126,6 +127,7 @@ __all__ = [
     "search",
     "study",
     "sweep",
+    "transfer",
 ]
 
 

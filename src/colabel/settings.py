@@ -551,6 +551,15 @@ class StudySettings(Settings):
     timed_queries: int = setting(
         50, low=0, high=100_000, help="test queries of which response times are taken; 0: none"
     )
+    dev_target: float = setting(
+        0.0,
+        low=0.0,
+        high=1.0,
+        help="value on dev (by 'distil.measure') to which students' seconds are counted; 0: the highest that all reach",
+    )
+    quality_queries: int = setting(
+        50, low=1, high=100_000, help="queries whose top passages cross-encoders score to compare teachers, at most"
+    )
     sweep: bool = setting(True, help="sweep over (f_p, f_c, f_e, β) on dev")
     examples: int = setting(5, low=0, high=1000, help="queries shown whose labels changed most")
     texts: bool = setting(True, help="show the passages' text in examples, not their ids alone")

@@ -121,3 +121,25 @@ def test_seeds_of_different_queries_are_refused() -> None:
     with pytest.raises(UsageError, match="no seed"):
         spread([])
     assert seed_spread([]) == {}
+
+
+def test_systems_are_compared_on_the_seeds_that_both_have() -> None:
+    """Worked by hand: three seeds of a, one of b. The mean of a's seeds must not meet b's only one."""
+    queries = ("q1", "q2", "q3")
+    a = {seed: {"AP": dict(zip(queries, row, strict=True))} for seed, row in enumerate([(0.1, 0.2, 0.3), (0.9,) * 3])}
+    b = {0: {"AP": dict(zip(queries, (0.2, 0.2, 0.5), strict=True))}}
+    c = {seed: {"AP": dict.fromkeys(queries, 0.5)} for seed in (0, 1)}
+    merged = Evaluation(
+        "x", "test", 1, {name: average_seeds(list(s.values())) for name, s in {"a": a, "b": b, "c": c}.items()}
+    )
+    pairs = {(p.system, p.against): p for p in compare(merged, "AP", seeds={"a": a, "b": b, "c": c}).pairs}
+    assert pairs["b", "a"].seeds == (0,)
+    assert pairs["b", "a"].test.difference.mean == pytest.approx((0.1 + 0.0 + 0.2) / 3)
+    assert (pairs["b", "a"].test.better, pairs["b", "a"].test.equal) == (2, 1)
+    assert pairs["c", "a"].seeds == (0, 1)
+    assert pairs["c", "a"].test.difference.mean == pytest.approx(0.5 - (0.5 + 0.55 + 0.6) / 3)
+    apart = {(p.system, p.against): p for p in compare(merged, "AP").pairs}
+    assert apart["b", "a"].seeds == ()
+    assert apart["b", "a"].test.difference.mean == pytest.approx(0.3 - 0.55), "what would have been compared"
+    with pytest.raises(UsageError, match="'b' and 'a' have no seed in common"):
+        compare(merged, "AP", seeds={"a": {7: a[0]}, "b": b, "c": c})

@@ -15,40 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tests.train.small import write_collection
 
-from colabel import CollectiveSettings, DataSettings, EncoderSettings, Recipe, run
+from colabel import DataSettings, Recipe, run
 from colabel.artefacts import read_manifest
 from colabel.cli import main
 from colabel.errors import SettingsError, UsageError
 from colabel.pipeline import Chain, Workbench, parse_system
 from colabel.pipeline.planning import plan_run
-from colabel.settings import CrossEncoderSettings, DistilSettings, LabelSettings, RankSettings, TrainSettings
-
-CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 1, "evaluate_queries": 2, "evaluate_depth": 4}
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    folder = write_collection(tmp_path_factory.mktemp("pipeline") / "small")
-    judged = (folder / "qrels" / "dev.tsv").read_text().splitlines()
-    half = len(judged) // 2 + 1
-    (folder / "qrels" / "dev.tsv").write_text("\n".join(judged[:half]) + "\n")
-    (folder / "qrels" / "test.tsv").write_text("\n".join([judged[0], *judged[half:]]) + "\n")
-    return Recipe(
-        data=DataSettings(source=str(folder)),
-        encoder=EncoderSettings(
-            model=str(tiny_model), dimension=16, projection_sample=16, query_length=12, passage_length=24, device="cpu"
-        ),
-        rank=RankSettings(depth=20),
-        collective=CollectiveSettings(clusters=6, centroids=3),
-        labels=LabelSettings(candidates=10),
-        train=TrainSettings(**CHEAP, passages=2),
-        distil=DistilSettings(**CHEAP, passages=3),
-        cross_encoder=CrossEncoderSettings(
-            models=(str(tiny_model), f"{tiny_model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
-        ),
-    )
+from colabel.settings import LabelSettings
 
 
 @pytest.fixture(scope="module")
@@ -203,41 +177,6 @@ def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest
         main(["search", str(index), "ice", "--beta", "1"])
     assert stop.value.code == 2
     assert "--beta is the weight of --prf" in capsys.readouterr().err
-
-
-def test_study(recipe: Recipe, tmp_path: Path) -> None:
-    """Rows of every kind, two seeds, a row that fails; the report is written, and a second call changes nothing."""
-    from colabel import study
-    from colabel.settings import StudySettings
-
-    rows = ("bm25", "zero-shot", "colbert", "colbert-hn", "self-kd", "collective-0.5", "colbert-prf-0.5", "ce3-kd")
-    chosen = StudySettings(
-        systems=(*rows, "colbert-prf-rerank-0.5"),
-        seeds=2,
-        repeated=("colbert", "collective-0.5"),
-        timed_queries=2,
-        measures=("nDCG@10", "R@100"),
-    )
-    broken = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0],))  # one is no ensemble
-    wanted = replace(recipe, study=chosen, cross_encoder=broken)
-    document, files = study(wanted, tmp_path / "study")
-    found = {system.slug: system for system in document.systems}
-    assert list(found) == list(chosen.systems)
-    assert "needs several cross-encoders" in (found["ce3-kd"].failed or "")
-    assert [found[slug].seeds for slug in ("bm25", "colbert", "collective-0.5", "self-kd")] == [1, 2, 2, 1]
-    assert found["colbert"].spread["nDCG@10"] >= 0
-    assert found["collective-0.5"].pairs > 0
-    assert found["colbert-hn"].milliseconds.median > 0
-    assert document.sweep
-    assert document.examples
-    assert document.label_quality
-    assert set(document.prf_gain) == {"train", "test"}
-    metrics = json.loads(files.metrics.read_text())
-    assert set(metrics["systems"]) == set(chosen.systems) - {"ce3-kd"}
-    page = files.html.read_bytes()
-    again, _ = study(wanted, tmp_path / "study")
-    assert files.html.read_bytes() == page
-    assert again == document
 
 
 def test_the_papers_cross_encoder_row_starts_from_the_plain_encoder(recipe: Recipe, finished: Path) -> None:

@@ -158,20 +158,29 @@ def study(**changes: Any) -> StudyDocument:
         "systems": systems(),
         "per_query": per_query,
         "comparisons": compared,
-        "label_quality": {
-            name: {grade: teacher_quality(power) for grade in ("1", "2")} for name, power in quality.items()
-        },
+        "label_quality": (
+            parts.QualitySet(
+                "50 training queries, hidden labels among the candidates",
+                {name: {grade: teacher_quality(power) for grade in ("1", "2")} for name, power in quality.items()},
+            ),
+            parts.QualitySet("Test queries", {"φ (base)": {"1": teacher_quality(0.6)}}, curves=False),
+        ),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
-        "prf_gain": {"train": parts.Mean(0.041, 0.02, 0.06, 809), "test": parts.Mean(0.013, -0.008, 0.035, 120)},
+        "prf_gain": {
+            "train": parts.FeedbackGain(
+                parts.Mean(0.041, 0.02, 0.06, 809), parts.Mean(0.5, 0.4, 0.6), parts.Mean(0.8, 0.7, 0.9)
+            ),
+            "test": parts.FeedbackGain(parts.Mean(0.013, -0.008, 0.035, 120)),
+        },
         "sweep": tuple(sweep),
         "examples": examples(),
         "training": training(),
         "efficiency": parts.Efficiency(
             target=0.55,
             reached=(
-                parts.Reached("collective-1", "θ", 50, 64.0, 230.0),
-                parts.Reached("collective-1", "plain encoder", 150, 64.0, 700.0),
-                parts.Reached("ce-kd", "θ", None, 480.0, None),
+                parts.Reached("collective-1", "θ", 50, before=300.0, annotation=64.0, training=230.0),
+                parts.Reached("ce-kd-paper", "plain encoder", 150, before=0.0, annotation=480.0, training=700.0),
+                parts.Reached("ce-kd", "θ", None, before=300.0, annotation=480.0),
             ),
             ratios=(
                 parts.Ratio("ce-kd", "collective-1", 7.5, 1.02, 2.1, "×2.67"),

@@ -23,7 +23,12 @@ def test_the_names_in_the_file_are_those_of_the_format(full_study: StudyDocument
     value = full_study.to_json()
     assert value["format"] == 1
     assert value["dataset"]["hidden"] == 1532
-    assert set(value["label_quality"]["cross-encoder"]["1"]) >= {"AP", "AUC", "precision_at_recall", "pooled_curve"}
+    assert set(value["label_quality"][0]["teachers"]["cross-encoder"]["1"]) >= {
+        "AP",
+        "AUC",
+        "precision_at_recall",
+        "pooled_curve",
+    }
     assert value["systems"][0]["intervals"]["nDCG@10"][0] < value["systems"][0]["means"]["nDCG@10"]
     comparison = value["comparisons"]["nDCG@10"]
     assert comparison == json.loads(json.dumps(full_study.comparisons["nDCG@10"].as_dict()))
@@ -110,3 +115,8 @@ def test_quality_of_a_teacher_is_taken_over() -> None:
     assert len(found.precision_at_recall) == 11
     assert found.pooled_curve[0][0] == 0
     assert found.pooled_curve[-1][0] == 1
+
+
+def test_parts_of_the_work_stand_in_the_order_of_the_work() -> None:
+    systems = (System("a", "A", seconds={"training": 1.0}), System("b", "B", seconds={"annotation": 2.0}))
+    assert StudyDocument("x", ("AP",), systems=systems).work == ["annotation", "training"]

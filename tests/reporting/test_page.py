@@ -86,9 +86,10 @@ def test_every_section_and_plot_is_there(page: Checker) -> None:
     drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
     wanted = {f"plot-{kind}-{place}" for kind in ("effect", "difference") for place in range(3)}
     wanted |= {f"plot-scatter-{place}" for place in range(7)} | {"plot-response-bars", "plot-cost-bars", "plot-loss"}
-    wanted |= {f"plot-precision-recall-{grade}-{kind}" for grade in (0, 1) for kind in ("averaged", "pooled")}
+    wanted |= {f"plot-precision-recall-0-{grade}-{kind}" for grade in (0, 1) for kind in ("averaged", "pooled")}
     wanted |= {"plot-dev-seconds", "plot-dev-steps", "plot-sweep-beta", "plot-sweep-feedback-passages"}
     assert wanted <= drawn
+    assert not any(name.startswith("plot-precision-recall-1") for name in drawn), "a table without curves"
     assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
 
 

@@ -254,3 +254,18 @@ def test_kill_costs_only_what_was_not_saved(
     monkeypatch.setattr(teacher, "_predict", lambda pairs, keys: (scored.append(len(pairs)), predict(pairs, keys))[1])
     assert teacher.score(QUERIES, ROWS).tobytes() == whole.tobytes()
     assert sum(scored) <= 4, "two batches at least were on disk"
+
+
+def test_what_a_pair_took_is_kept_and_looked_up_pairs_do_not_count(
+    tiny_cross_encoder: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    teacher = teacher_of(tiny_cross_encoder, dataset, cache=tmp_path)
+    assert teacher.seconds_per_pair is None
+    teacher.score(QUERIES, ROWS)
+    first = teacher.seconds_per_pair
+    assert first is not None
+    assert first > 0
+    again = teacher_of(tiny_cross_encoder, dataset, cache=tmp_path)
+    again.score(QUERIES, ROWS)
+    assert again.seconds_per_pair == first
+    assert teacher_of(tiny_cross_encoder, dataset).seconds_per_pair is None

@@ -20,7 +20,7 @@ from colabel.cli.labels import export_command, label_command
 from colabel.cli.missing import missing_command
 from colabel.cli.output import configure_logging, fail
 from colabel.cli.report import report_command
-from colabel.cli.run import distil_command, run_command, study_command, train_command
+from colabel.cli.run import distil_command, run_command, study_command, train_command, transfer_command
 from colabel.cli.search import index_command, rank_command, search_command
 from colabel.errors import ColabelError
 
@@ -60,6 +60,7 @@ for _command in (
     study_command,
     sweep_command,
     train_command,
+    transfer_command,
 ):
     cli.add_command(_command)
 

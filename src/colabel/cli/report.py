@@ -11,15 +11,29 @@ from colabel.cli.output import emit
 
 @click.command("report")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def report_command(folder: Path) -> None:
+@click.option(
+    "--pages",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Also write a page without any text of the collection, and the index of all such pages, into this folder.",
+)
+@click.option("--name", help="Name of the page's files; default: that of DIR.")
+def report_command(folder: Path, pages: Path | None, name: str | None) -> None:
     """Render a finished study again, without computing anything.
 
-    DIR is the output folder of `colabel study`. Its study.json becomes report.html (one file that needs no network),
-    report.md and metrics.json. Example:
+    DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
+    needs no network), report.md and metrics.json. Examples:
 
       colabel report studies/semanlink
+
+      colabel report studies/semanlink --pages docs/results
     """
     from colabel import report
+    from colabel.reporting import write_pages
 
+    if name and pages is None:
+        raise click.UsageError("--name is the name of a page; add --pages FOLDER")
     files = report(folder)
-    emit("\n".join(map(str, (files.html, files.markdown, files.metrics))))
+    written = [files.html, files.markdown, files.metrics]
+    written += write_pages(folder, pages, name) if pages is not None else []
+    emit("\n".join(map(str, written)))

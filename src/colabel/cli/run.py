@@ -12,6 +12,7 @@ from colabel.cli.output import emit, table, terminal_progress
 
 if TYPE_CHECKING:
     from colabel.pipeline import RunResult
+    from colabel.reporting import ReportFiles, StudyDocument
 
 
 _TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "mixed", "scores", "hard")
@@ -29,6 +30,23 @@ def _emit_result(result: RunResult) -> None:
     emit(table(result.header, result.rows))
     emit(f"the student: {result.student}")
     emit(result.next_step)
+
+
+def _recipe_text(recipe: Path, overrides: tuple[str, ...]) -> str:
+    """The recipe as it was given, with what was changed on the command line."""
+    changed = "".join(f"# --set {override}\n" for override in overrides)
+    text = recipe.read_text(encoding="utf-8-sig")
+    return f"{text.rstrip()}\n\n{changed}" if changed else text
+
+
+def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
+    header = [f"{document.name} {document.split}", *document.measures]
+    rows = [[one.slug, *(f"{one.means[measure]:.4f}" for measure in document.measures)] for one in document.finished]
+    emit(table(header, rows))
+    for system in document.systems:
+        if system.failed:
+            emit(f"{system.slug} failed: {system.failed}")
+    emit(f"the report: {files.html}")
 
 
 @click.command("run")
@@ -77,14 +95,33 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         emit(f"left: about {duration(sum(stage.seconds for stage in stages if not stage.done))}")
         return
     with terminal_progress() as progress:
-        document, files = study(settings, out, recipe_text=recipe.read_text(encoding="utf-8"), progress=progress)
-    header = [f"{document.name} {document.split}", *document.measures]
-    rows = [[one.slug, *(f"{one.means[measure]:.4f}" for measure in document.measures)] for one in document.finished]
-    emit(table(header, rows))
-    for system in document.systems:
-        if system.failed:
-            emit(f"{system.slug} failed: {system.failed}")
-    emit(f"the report: {files.html}")
+        document, files = study(settings, out, recipe_text=_recipe_text(recipe, overrides), progress=progress)
+    _emit_study(document, files)
+
+
+@click.command(
+    "transfer",
+    help=f"""Evaluate the systems of a finished study on another collection, without training.
+
+    STUDY is the output folder of `colabel study`. {DATASET_HELP} All settings but [data] are the study's.
+
+    The report is like that of a study. Example:
+
+      colabel transfer studies/mine trec-dl19/ --set data.relevant_from=2 --out studies/mine-dl19""",
+)
+@click.argument("study", type=click.Path(path_type=Path))
+@dataset_argument
+@out_option("Folder for everything that the transfer writes. The same folder again continues.")
+def transfer_command(study: Path, dataset: str, overrides: tuple[str, ...], out: Path) -> None:
+    """Thin call of :func:`colabel.transfer`."""
+    from colabel import transfer
+
+    for override in overrides:
+        if not override.strip().startswith("data."):
+            raise click.UsageError(f"--set {override!r}: a transfer takes all settings but [data] from the study")
+    with terminal_progress() as progress:
+        document, files = transfer(study, recipe_settings(dataset, overrides).data, out, progress=progress)
+    _emit_study(document, files)
 
 
 @click.command(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colabel.errors import UsageError
 from colabel.evaluation.intervals import CONFIDENCE, Interval, bootstrap_mean
 from colabel.evaluation.runs import Evaluation
+from colabel.evaluation.seeds import average_seeds
 from colabel.evaluation.significance import SAMPLES, PairedTest, holm, paired_test
+from colabel.measures import PerQuery
 
 T_TEST = "t-test"
 RANDOMISATION = "randomisation"
@@ -17,13 +19,17 @@ RANDOMISATION = "randomisation"
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A system against another, with the p-values after Holm's correction over all pairs of the table."""
+    """A system against another, with the p-values after Holm's correction over all pairs of the table.
+
+    ``seeds`` are those that the values of both are means over; empty where seeds were not told apart.
+    """
 
     system: str
     against: str
     test: PairedTest
     t_test_holm: float | None
     randomisation_holm: float | None
+    seeds: tuple[int, ...] = ()
 
     def p_value(self, test: str, *, corrected: bool) -> float | None:
         """The p-value of the test called "t-test" or "randomisation"."""
@@ -68,6 +74,7 @@ def compare(
     measure: str,
     *,
     baseline: str | None = None,
+    seeds: Mapping[str, Mapping[int, PerQuery]] | None = None,
     test: str = T_TEST,
     alpha: float = 0.05,
     confidence: float = CONFIDENCE,
@@ -78,6 +85,10 @@ def compare(
 
     The pairs of the table are one family for Holm's correction. Both tests are made of every pair; ``test`` names
     the one that the letters follow. Differences are the later system − the earlier one, or system − baseline.
+
+    Args:
+        seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
+            seeds never meets the value of a single one. A system that draws nothing at random has every seed.
     """
     systems = list(evaluation.per_query)
     _check(systems, evaluation, measure, baseline, test)
@@ -86,14 +97,22 @@ def compare(
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
     else:
         wanted = [(system, baseline) for system in systems if system != baseline]
+    common = [_common_seeds(one, other, seeds or {}) for one, other in wanted]
     tests = [
-        paired_test(values[one], values[other], confidence=confidence, samples=samples, seed=seed)
-        for one, other in wanted
+        paired_test(
+            *(_values(name, measure, both, seeds or {}, values) for name in pair),
+            confidence=confidence,
+            samples=samples,
+            seed=seed,
+        )
+        for pair, both in zip(wanted, common, strict=True)
     ]
     corrected = zip(
         holm([found.t_test for found in tests]), holm([found.randomisation for found in tests]), strict=True
     )
-    pairs = tuple(Pair(*names, found, *p) for names, found, p in zip(wanted, tests, corrected, strict=True))
+    pairs = tuple(
+        Pair(*names, found, *p, both) for names, found, p, both in zip(wanted, tests, corrected, common, strict=True)
+    )
     letters = {system: letter(place) for place, system in enumerate(systems)}
     lines = tuple(
         Line(
@@ -106,6 +125,28 @@ def compare(
         for system in systems
     )
     return Comparison(measure, test, alpha, baseline, lines, pairs)
+
+
+def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:
+    if one not in seeds or other not in seeds:
+        return ()
+    common = tuple(sorted(seeds[one].keys() & seeds[other].keys()))
+    if not common:
+        raise UsageError(f"'{one}' and '{other}' have no seed in common; train one of them with a seed of the other")
+    return common
+
+
+def _values(
+    system: str,
+    measure: str,
+    common: Sequence[int],
+    seeds: Mapping[str, Mapping[int, PerQuery]],
+    merged: Mapping[str, Mapping[str, float]],
+) -> Mapping[str, float]:
+    """Query id → mean over some seeds; over all that the evaluation holds where there are none to choose."""
+    if not common:
+        return merged[system]
+    return average_seeds([{measure: seeds[system][seed][measure]} for seed in common])[measure]
 
 
 def letter(place: int) -> str:

@@ -10,11 +10,11 @@ import numpy as np
 
 from colabel.data import Dataset
 from colabel.data.hiding import hidden_labels
-from colabel.data.splits import TRAIN
+from colabel.data.splits import TRAIN, stable_fraction
 from colabel.data.strings import StringTable
 from colabel.errors import DataError, UsageError
 from colabel.evaluation.quality import CandidateList, Quality, grades_of, quality
-from colabel.measures import ranked
+from colabel.measures import PerQuery, Run, measure_run, ranked
 from colabel.types import Qrels
 
 if TYPE_CHECKING:  # at run time where they are used: they bring torch, which `colabel evaluate` does not need
@@ -144,6 +144,37 @@ def hidden_positives(pairs: Sequence[tuple[str, str]], dataset: Dataset) -> list
     """Of each (query id, passage id), whether it is a positive that was hidden."""
     hidden = _hidden(dataset)
     return [_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs]
+
+
+def drawn_queries(labels: Labels, dataset: Dataset, count: int, *, seed: int = 0) -> list[str]:
+    """At most ``count`` training queries that have a hidden positive among their candidates, drawn by their ids."""
+    lists = _lists(labels.blocks(), labels.passage_ids, _hidden(dataset), dataset)
+    able = [one.query_id for one in lists if (one.grades >= dataset.relevant_from).any()]
+    return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, f"quality {seed}"))[:count])
+
+
+def measure_train_run(dataset: Dataset, run: Run, measures: Sequence[str]) -> PerQuery:
+    """Measures of a ranking of training queries against all their labels, the hidden ones included."""
+    hidden = hidden_labels(dataset)
+    labels = {
+        query_id: {**visible, **hidden.get(query_id, {})}
+        for query_id, visible in dataset.labels(TRAIN).items()
+        if query_id in run
+    }
+    return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
+
+
+def count_hidden(dataset: Dataset) -> int:
+    """How many labels are hidden."""
+    return sum(map(len, hidden_labels(dataset).values()))
+
+
+def are_hidden_positives(dataset: Dataset, query_id: str, passage_ids: Sequence[str]) -> list[bool | None]:
+    """Whether each passage is a hidden positive of a training query; None where nothing is hidden."""
+    hidden = hidden_labels(dataset)
+    if not hidden:
+        return [None] * len(passage_ids)
+    return [_is_positive(hidden, query_id, passage_id, dataset.relevant_from) for passage_id in passage_ids]
 
 
 def _hidden(dataset: Dataset) -> Qrels:

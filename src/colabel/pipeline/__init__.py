@@ -5,6 +5,7 @@ from colabel.pipeline.comparison import plan_study, study
 from colabel.pipeline.method import RunResult, run
 from colabel.pipeline.showcase import DemoResult, demo
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
+from colabel.pipeline.transferring import transfer
 from colabel.pipeline.workbench import Workbench
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "plan_study",
     "run",
     "study",
+    "transfer",
 ]

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import folder_lock, read_manifest
+import numpy as np
+
+from colabel.artefacts import folder_lock, read_manifest, write_json
 from colabel.collective import PrfRanker
-from colabel.data.splits import TEST
-from colabel.errors import ColabelError, DataError
 from colabel.pipeline.chain import Chain
+from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import Stage, passages_per_second, plan_student, seconds_of
+from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System, parse_system
-from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
-from colabel.ranking import LateInteraction, Ranker, Ranking, rank
+from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
 from colabel.settings import Recipe
+from colabel.teachers import CrossEncoderTeacher
+from colabel.teachers.score_file import pair_keys
+from colabel.train import Groups
 
-log = logging.getLogger(__name__)
+RECIPE_FILE = "recipe.json"
+"""All settings of a study, defaults included: what `transfer` goes by."""
 
 
 def study(
@@ -33,6 +37,7 @@ def study(
     A row that fails is reported with its reason and does not stop the others.
     """
     with folder_lock(out):
+        write_json(out / RECIPE_FILE, recipe.as_dict())
         comparison = Study(recipe, out, progress)
         comparison.run_all()
         document = describe(comparison, recipe_text)
@@ -47,15 +52,11 @@ def plan_study(recipe: Recipe, out: Path) -> list[Stage]:
     return [stage for system, seed in comparison.rows for stage in plan_student(comparison.chain(seed), system, rate)]
 
 
-class Study:
-    """The rows of a study and their rankings of the test queries."""
+class Study(Rows):
+    """The rows of a study: trains what they need."""
 
     def __init__(self, recipe: Recipe, out: Path, progress: Progress = SILENT) -> None:
-        self.recipe, self.out, self.progress = recipe, out, progress
-        self.bench = Workbench(recipe, out, progress)
-        self.systems = [parse_system(slug) for slug in recipe.study.systems]
-        self.failed: dict[str, str] = {}
-        self.runs: dict[str, dict[int, Ranking]] = {}
+        super().__init__(recipe, out, [parse_system(slug) for slug in recipe.study.systems], progress)
         self._chains: dict[int, Chain] = {}
 
     def chain(self, seed: int) -> Chain:
@@ -73,38 +74,9 @@ class Study:
         settings = self.recipe.study
         found = []
         for system in self.systems:
-            count = settings.seeds if system.slug in settings.repeated and system.slug != "bm25" else 1
+            count = settings.seeds if system.slug in settings.repeated and system.slug not in SEEDLESS else 1
             found += [(system, self.recipe.seed + number) for number in range(count)]
         return sorted(found, key=lambda row: row[1])  # a first result of every system before the second seed
-
-    def run_all(self) -> None:
-        """Rank the test queries with every row."""
-        dataset = self.bench.dataset
-        if TEST not in dataset.splits:
-            raise DataError(
-                f"{dataset.name} has no test labels, which a study needs; it has: {', '.join(dataset.splits)}"
-            )
-        task = self.progress.start("study", len(self.rows), "rows")
-        for system, seed in self.rows:
-            log.info("%s, seed %d", system.title, seed)
-            try:
-                self.runs.setdefault(system.slug, {})[seed] = self._rank(system, seed)
-            except ColabelError as error:
-                self._fail(system, seed, str(error))
-            except (RuntimeError, ValueError, OSError) as error:  # of the libraries below: the other rows go on
-                self._fail(system, seed, f"{type(error).__name__}: {error}")
-            task.advance()
-        task.close()
-
-    def _fail(self, system: System, seed: int, reason: str) -> None:
-        log.warning("%s, seed %d, failed: %s", system.slug, seed, reason)
-        self.failed.setdefault(system.slug, reason)
-
-    def _rank(self, system: System, seed: int) -> Ranking:
-        out = self.out / "runs" / (system.slug if seed == self.recipe.seed else f"{system.slug}-seed-{seed}")
-        queries = self.bench.dataset.split_queries(TEST)
-        ranker = self.ranker(system, seed)
-        return rank(ranker, queries, out, depth=self.recipe.rank.depth, progress=self.progress)
 
     def ranker(self, system: System, seed: int | None = None) -> Ranker:
         """What answers queries for a row; trains what must be trained for it."""
@@ -120,22 +92,93 @@ class Study:
             return PrfRanker(chain.index, settings, rerank=system.rerank, seed=chain.seed)
         return LateInteraction(chain.student_index(system), system.slug)
 
+    @cached_property
+    def cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
+        """The cross-encoder teachers of the first seed, with the scores that they gave before."""
+        settings = self.recipe.cross_encoder
+        return tuple(
+            CrossEncoderTeacher(
+                str(folder),
+                self.bench.dataset,
+                max_length=settings.max_length,
+                batch_tokens=settings.batch_tokens,
+                device=self.recipe.encoder.device,
+                cache=self.first.out / "pairs",
+                progress=self.progress,
+            )
+            for folder in self.first.cross_encoders
+        )
+
+    def times(self, system: System) -> TrainingTimes | None:
+        """The training log of a row's first seed."""
+        if system.slug == "colbert":
+            return training_times(self.first.out / "theta", self.recipe.train)
+        settings = self.first.paper_settings if system.from_plain else self.recipe.distil
+        return training_times(self.first.student_folder(system) / "model", settings)
+
+    def seconds_before(self, system: System) -> float | None:
+        """Seconds from the plain encoder to a student's start: those of θ and its ranking of the training queries."""
+        if system.from_plain:
+            return 0.0
+        trained = 0.0 if self.bench.takes_teacher else seconds_of(self.first.out / "theta")
+        return None if trained is None else trained + self._ranking_seconds()
+
     def costs(self, system: System) -> dict[str, Any]:
-        """Seconds of annotation and training of a row's first seed, labelled pairs and passes of a transformer."""
+        """Seconds of a row's first seed, labelled pairs and passes of a transformer.
+
+        "hard negatives" is encoding the collection and the training queries with θ and ranking them.
+        """
         chain = self.first
         if system.kind != "student" and system.slug != "colbert":
             return {}
-        model = chain.theta if system.slug == "colbert" else chain.student_folder(system) / "model"
-        found: dict[str, Any] = {"seconds": {"training": seconds_of(model)}}
+        if system.slug == "colbert":
+            return {"seconds": {"training": seconds_of(chain.theta)}}
+        training = seconds_of(chain.student_folder(system) / "model")
+        if system.from_plain:
+            pairs = drawn_pairs(chain.bm25_groups)
+            annotation = self._labelling_seconds(system, pairs)
+            return {
+                "seconds": {"annotation": annotation, "training": training},
+                "pairs": pairs,
+                "encoder_passes": self._models(system) * pairs,
+            }
+        found: dict[str, Any] = {"hard negatives": self._ranking_seconds()}
         labels = chain.out / "labels" / system.slug
         if not labels.exists():
-            return found
+            return {"seconds": {**found, "training": training}}
         manifest = read_manifest(labels)
-        pairs, dataset = int(manifest.counts["scored"]), self.bench.dataset
-        annotation = manifest.seconds + chain.knowledge.seconds
-        passes = len(dataset.passages) + int(manifest.counts["queries"])
-        if system.needs_cross_encoder:
-            models = len(chain.cross_encoders) if system.target == "ensemble" else 1
-            annotation, passes = manifest.seconds, models * pairs
-        found["seconds"]["annotation"] = annotation
-        return {**found, "pairs": pairs, "encoder_passes": passes}
+        pairs = int(manifest.counts["scored"])
+        found["annotation"] = self._labelling_seconds(system, pairs, manifest.seconds)
+        passes = self._models(system) * pairs
+        if system.target in ("self", "collective", "mixed"):
+            passes += len(self.bench.dataset.passages) + int(manifest.counts["queries"])
+        return {"seconds": {**found, "training": training}, "pairs": pairs, "encoder_passes": passes}
+
+    def _models(self, system: System) -> int:
+        """How many cross-encoders score each of its pairs."""
+        if not system.needs_cross_encoder:
+            return 0
+        return len(self.cross_encoders) if system.target == "ensemble" else 1
+
+    def _labelling_seconds(self, system: System, pairs: int, measured: float | None = None) -> float | None:
+        """Seconds of labelling; for cross-encoders by what a pair took, since rows share pairs that were scored."""
+        readers = self.cross_encoders[: self._models(system)] if system.needs_cross_encoder else ()
+        rates = [reader.seconds_per_pair for reader in readers]
+        known = [rate for rate in rates if rate is not None]
+        seconds = sum(known) * pairs if rates and len(known) == len(rates) else measured
+        extracted = self.first.knowledge.seconds if system.target in ("collective", "mixed") else 0.0
+        return None if seconds is None else seconds + extracted
+
+    def _ranking_seconds(self) -> float:
+        folders = (
+            self.first.out / "index" / "tokens",
+            self.first.out / "knowledge" / "queries",
+            self.first.out / "knowledge" / "ranking",
+        )
+        return sum(seconds_of(folder) or 0.0 for folder in folders)
+
+
+def drawn_pairs(groups: Groups) -> int:
+    """How many different pairs of query and passage training draws."""
+    keys = pair_keys(groups.queries.astype(np.int64)[:, None], groups.rows.astype(np.int64))
+    return len(np.unique(keys))

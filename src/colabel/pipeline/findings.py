@@ -3,86 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import platform
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from colabel.artefacts import fingerprint, write_json
-from colabel.artefacts.manifest import library_versions
 from colabel.collective import PrfRanker
-from colabel.data.splits import DEV, TEST, TRAIN
-from colabel.evaluation import (
-    Comparison,
-    Evaluation,
-    Spread,
-    bootstrap_difference,
-    compare,
-    evaluate,
-    merge_seeds,
-    response_times,
-)
+from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
+from colabel.evaluation import bootstrap_difference, bootstrap_mean
+from colabel.evaluation.label_quality import measure_train_run
 from colabel.evaluation.sweeping import sweep
-from colabel.measures import measure_run
+from colabel.measures import PerQuery, Run, measure_run
+from colabel.pipeline.efficiency import dev_target, ratios, reached
+from colabel.pipeline.examples import examples
 from colabel.pipeline.planning import seconds_of
-from colabel.pipeline.quality import examples, label_findings
-from colabel.ranking import rank
+from colabel.pipeline.quality import label_findings
+from colabel.pipeline.results import measured
+from colabel.ranking import Ranker, rank
 from colabel.reporting import StudyDocument
-from colabel.reporting.records import (
-    DatasetSummary,
-    Efficiency,
-    Environment,
-    Mean,
-    Milliseconds,
-    Ratio,
-    SweepRow,
-    System,
-    TrainingCurve,
-)
+from colabel.reporting.records import Efficiency, FeedbackGain, Mean, SweepRow, System, TrainingCurve
 
 if TYPE_CHECKING:
+    from colabel.evaluation import Interval
     from colabel.pipeline.comparison import Study
-    from colabel.pipeline.systems import System as Row
 
-_GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
-_PRF_QUERIES = 500
+_GAIN_QUERIES = 1000
+_GAIN_DEPTH = 100
 
 
 def describe(study: Study, recipe_text: str) -> StudyDocument:
     """The document of a finished study."""
-    dataset, settings = study.bench.dataset, study.recipe.study
-    measures = tuple(settings.measures)
-    evaluation, judged, spreads = _evaluate(study)
-    comparisons = {measure: compare(evaluation, measure) for measure in measures}
-    systems = tuple(_system(study, system, evaluation, judged, spreads, comparisons) for system in study.systems)
     quality, suggestions = label_findings(study)
-    return StudyDocument(
-        name=dataset.name,
-        measures=measures,
-        split=TEST,
-        relevant_from=dataset.relevant_from,
-        dataset=_dataset(study),
-        systems=systems,
-        per_query=evaluation.per_query,
-        comparisons=comparisons,
+    notes = _notes(study)
+    document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
+    return dataclasses.replace(
+        document,
         label_quality=quality,
         suggestions=suggestions,
         prf_gain=_prf_gain(study),
         sweep=_sweep(study),
         examples=examples(study),
         training=_training(study),
-        efficiency=_efficiency(systems),
-        recipe=recipe_text,
-        environment=Environment(library_versions(), platform.processor() or platform.machine(), os.cpu_count()),
+        efficiency=_efficiency(study, document.systems),
         seconds=_stage_seconds(study),
-        notes=_notes(study),
+        notes=notes,
     )
 
 
 def _notes(study: Study) -> tuple[str, ...]:
-    notes = [f"{slug} failed: {reason}" for slug, reason in study.failed.items()]
-    if any(system.needs_cross_encoder and system.slug not in study.failed for system in study.systems):
+    notes = list(study.lost)
+    if any(system.needs_cross_encoder and study.finished(system.slug) for system in study.systems):
         for number, found in enumerate(study.first.cross_encoder_quality(), start=1):
             before, after = found.ranked["nDCG@10"], found.reranked["nDCG@10"]
             notes.append(
@@ -92,116 +59,54 @@ def _notes(study: Study) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _evaluate(study: Study) -> tuple[Evaluation, Evaluation, Mapping[str, Mapping[str, Spread]]]:
-    """All systems with seeds averaged, the same on judged passages only, and the spread over seeds."""
-    measures = study.recipe.study.measures
-    runs = {f"{slug}/{seed}": ranking.run() for slug, seeds in study.runs.items() for seed, ranking in seeds.items()}
-    groups = {
-        slug: [f"{slug}/{seed}" for seed in seeds] for slug, seeds in study.runs.items() if slug not in study.failed
-    }
-    merged, spreads = merge_seeds(evaluate(study.bench.dataset, runs, measures=measures), groups)
-    judged, _ = merge_seeds(evaluate(study.bench.dataset, runs, measures=measures, judged_only=True), groups)
-    return merged, judged, spreads
+def _prf_gain(study: Study) -> dict[str, FeedbackGain]:
+    """ColBERT-PRF's gain over ColBERT, re-ranking the top 100 with feedback from the top f_p, on train and on test.
 
-
-def _system(
-    study: Study,
-    system: Row,
-    evaluation: Evaluation,
-    judged: Evaluation,
-    spreads: Mapping[str, Mapping[str, Spread]],
-    comparisons: Mapping[str, Comparison],
-) -> System:
-    slug = system.slug
-    group = "hard labels" if system.slug in ("colbert", "colbert-hn", "smoothing") else _GROUPS[system.kind]
-    row = System(slug, system.title, group, system.beta)
-    if slug in study.failed:
-        return dataclasses.replace(row, failed=study.failed[slug])
-    lines = {
-        measure: next(line.mean for line in comparison.lines if line.system == slug)
-        for measure, comparison in comparisons.items()
-    }
-    costs = study.costs(system)
-    return dataclasses.replace(
-        row,
-        seeds=len(study.runs[slug]),
-        means=evaluation.means[slug],
-        intervals={measure: (line.low, line.high) for measure, line in lines.items()},
-        spread={measure: found.std for measure, found in spreads[slug].items() if found.std is not None},
-        judged_only=judged.means[slug],
-        unjudged=evaluation.mean_unjudged.get(slug),
-        milliseconds=_milliseconds(study, system),
-        seconds=costs.get("seconds", {}),
-        pairs=costs.get("pairs"),
-        encoder_passes=costs.get("encoder_passes"),
-    )
-
-
-def _milliseconds(study: Study, system: Row) -> Milliseconds | None:
-    """Response times, measured once: a resumed study shows the same figures."""
-    wanted = study.recipe.study.timed_queries
-    if not wanted:
-        return None
-    ranker = study.ranker(system)
-    file = study.out / "timing" / f"{system.slug}.json"
-    key = fingerprint([ranker.fingerprint, wanted, study.recipe.rank.depth])
-    if file.exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["key"] == key:
-            return Milliseconds(**kept["milliseconds"])
-    texts = list(study.bench.dataset.split_queries(TEST).values())[:wanted]
-    times = response_times(ranker, texts, k=min(study.recipe.rank.depth, len(study.bench.dataset.passages)))
-    found = Milliseconds(times.median, times.mean, times.p95)
-    file.parent.mkdir(exist_ok=True)
-    write_json(file, {"key": key, "milliseconds": dataclasses.asdict(found)})
-    return found
-
-
-def _dataset(study: Study) -> DatasetSummary:
-    dataset = study.bench.dataset
-    return DatasetSummary(
-        dataset.name,
-        len(dataset.passages),
-        {split: len(dataset.labels(split)) for split in dataset.splits},
-        {split: sum(len(rows) for rows in dataset.labels(split).values()) for split in dataset.splits},
-    )
-
-
-def _prf_gain(study: Study) -> dict[str, Mean]:
-    """ColBERT-PRF's gain over ColBERT, re-ranking the top 100: on training queries and on test queries.
-
-    Measured where the study has a row of ColBERT-PRF: it ranks every query twice.
+    Labels take no part in the feedback of either. Training queries are measured against all their labels, hidden ones
+    too: test queries have all of theirs. Measured where the study has a row of ColBERT-PRF: it ranks every query twice.
     """
-    if not any(system.kind == "search" for system in study.systems):
+    if not study.finished("colbert") or not any(system.kind == "search" for system in study.systems):
         return {}
-    dataset, chain = study.bench.dataset, study.first
-    measure = study.recipe.study.measures[0]
-    ranker = PrfRanker(chain.index, study.recipe.collective, rerank=True, seed=chain.seed)
+    dataset, chain, settings = study.bench.dataset, study.first, study.recipe.collective
+    plain = study.ranker(study.system("colbert"))
+    prf = PrfRanker(chain.index, settings, rerank=True, seed=chain.seed)
+    measure, precision = study.recipe.study.measures[0], f"P@{settings.feedback_passages}"
     gains = {}
     for split in (TRAIN, TEST):
         if split not in dataset.splits:
             continue
-        queries = dict(list(dataset.split_queries(split).items())[:_PRF_QUERIES])
-        plain = study.ranker(next(s for s in study.systems if s.slug == "colbert")) if _has(study, "colbert") else None
-        if plain is None:
-            return {}
-        values = []
-        for name, one in (("colbert", plain), ("prf", ranker)):
-            found = rank(one, queries, study.out / "gain" / f"{name}-{split}", depth=100, progress=study.progress).run()
-            labels = {query_id: dataset.labels(split)[query_id] for query_id in queries}
-            values.append(measure_run(labels, found, [measure], relevant_from=dataset.relevant_from)[measure])
-        order = list(queries)
-        difference = bootstrap_difference([values[1][q] for q in order], [values[0][q] for q in order])
-        gains[split] = Mean(difference.mean, difference.low, difference.high, difference.queries)
+        before, after = (_drawn_run(study, ranker, split) for ranker in (plain, prf))
+        values, others = (_measure(study, split, run, (measure, precision)) for run in (before, after))
+        order = list(before)
+        gain = bootstrap_difference([others[measure][q] for q in order], [values[measure][q] for q in order])
+        means = [bootstrap_mean([values[name][q] for q in order]) for name in (measure, precision)]
+        gains[split] = FeedbackGain(_mean(gain), *map(_mean, means))
     return gains
 
 
-def _has(study: Study, slug: str) -> bool:
-    return slug in study.runs and slug not in study.failed
+def _drawn_run(study: Study, ranker: Ranker, split: str) -> Run:
+    """A ranking of a split's queries, of some drawn by their ids where there are many."""
+    queries = study.bench.dataset.split_queries(split)
+    drawn = sorted(queries, key=lambda query_id: stable_fraction(query_id, "gain"))[:_GAIN_QUERIES]
+    chosen = {query_id: text for query_id, text in queries.items() if query_id in set(drawn)}
+    out = study.out / "gain" / f"{ranker.name}-{split}"
+    return rank(ranker, chosen, out, depth=_GAIN_DEPTH, progress=study.progress).run()
+
+
+def _measure(study: Study, split: str, run: Run, measures: tuple[str, ...]) -> PerQuery:
+    dataset = study.bench.dataset
+    if split == TRAIN:
+        return measure_train_run(dataset, run, measures)
+    labels = {query_id: held for query_id, held in dataset.labels(split).items() if query_id in run}
+    return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
+
+
+def _mean(found: Interval) -> Mean:
+    return Mean(found.mean, found.low, found.high, found.queries)
 
 
 def _sweep(study: Study) -> tuple[SweepRow, ...]:
-    if not study.recipe.study.sweep or DEV not in study.bench.dataset.splits or not _has(study, "colbert"):
+    if not study.recipe.study.sweep or DEV not in study.bench.dataset.splits or not study.finished("colbert"):
         return ()
     points = sweep(
         study.bench.dataset,
@@ -216,38 +121,33 @@ def _sweep(study: Study) -> tuple[SweepRow, ...]:
 
 
 def _training(study: Study) -> dict[str, TrainingCurve]:
+    """Curves of θ and of every student; θ's own dev values are left out, since it is evaluated on other passages."""
     curves = {}
     for system in study.systems:
-        folder = study.first.out / "theta" if system.slug == "colbert" else study.first.student_folder(system) / "model"
-        file = folder / "training" / "log.jsonl"
-        if not file.exists():
-            continue
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        measure = study.recipe.distil.measure
-        loss = tuple((line["step"], line["loss"]) for line in lines if "loss" in line)
-        dev = tuple((line["step"], line.get("seconds"), line[measure]) for line in lines if measure in line)
-        curves[system.slug] = TrainingCurve(loss, dev)
+        times = study.times(system) if study.finished(system.slug) else None
+        if times is not None:
+            found = times.curve()
+            curves[system.slug] = dataclasses.replace(found, dev=()) if system.slug == "colbert" else found
     return curves
 
 
-def _efficiency(systems: tuple[System, ...]) -> Efficiency | None:
-    """Annotation and training of the cross-encoder rows by those of the collective row, for equal numbers of pairs."""
-    ours = next((s for s in systems if s.slug.startswith("collective-") and not s.failed), None)
-    if ours is None or not ours.pairs:
-        return None
-    ratios = []
-    for system in systems:
-        if system.slug not in ("ce-kd", "ce3-kd") or system.failed or not system.pairs:
-            continue
-        annotation = _ratio(system.seconds.get("annotation"), ours.seconds.get("annotation"), ours.pairs / system.pairs)
-        training = _ratio(system.seconds.get("training"), ours.seconds.get("training"), 1.0)
-        paper = "×2.67 annotation (one), ×16 (three)"
-        ratios.append(Ratio(system.slug, ours.slug, annotation, training, None, paper))
-    return Efficiency(ratios=tuple(ratios))
-
-
-def _ratio(theirs: float | None, ours: float | None, factor: float) -> float | None:
-    return None if theirs is None or not ours else theirs * factor / ours
+def _efficiency(study: Study, systems: tuple[System, ...]) -> Efficiency:
+    """Seconds of every student to a fixed value on dev, and the paper's ratios."""
+    rows = {system.slug: system for system in study.systems if system.kind == "student" and study.finished(system.slug)}
+    times = {slug: found for slug, system in rows.items() if (found := study.times(system)) is not None and found.dev}
+    target = dev_target(times, study.recipe.study.dev_target)
+    first = [
+        reached(
+            next(one for one in systems if one.slug == slug),
+            log,
+            target,
+            start="plain encoder" if rows[slug].from_plain else "θ",
+            before=study.seconds_before(rows[slug]),
+        )
+        for slug, log in times.items()
+        if target is not None
+    ]
+    return Efficiency(study.recipe.distil.measure, target, tuple(first), ratios(systems))
 
 
 def _stage_seconds(study: Study) -> dict[str, float]:
@@ -260,4 +160,6 @@ def _stage_seconds(study: Study) -> dict[str, float]:
         "ranking the training queries": chain.out / "knowledge" / "ranking",
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }
+    for number in range(len(study.recipe.cross_encoder.models)):
+        places[f"training cross-encoder {number + 1}"] = chain.out / "cross-encoders" / str(number)
     return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}

@@ -1,121 +1,200 @@
-"""How good a study's labels are, and examples of what changed."""
+"""How good teachers are: φ, collective knowledge and cross-encoders on the same candidates of the same queries."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from colabel.collective import PrfRanker
-from colabel.data.splits import TEST
+from colabel.collective import Knowledge, collect
+from colabel.data import Dataset
+from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
 from colabel.evaluation import precision_recall, suggestion_precision
-from colabel.evaluation.label_quality import label_quality
-from colabel.labels import Flag, Labels, find_suspects
+from colabel.evaluation.label_quality import BASE, TEACHER, LabelQuality, drawn_queries, label_quality
+from colabel.labels import LabelBlock, Labels, find_suspects
 from colabel.measures import Run
-from colabel.ranking import rank
-from colabel.reporting.records import Example, ExamplePassage, ExampleToken, TeacherQuality
+from colabel.pipeline.systems import System
+from colabel.progress import SILENT, Progress
+from colabel.reporting.records import QualitySet, TeacherQuality
+from colabel.settings import CollectiveSettings
+from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
 
 if TYPE_CHECKING:
+    from colabel.index import Index
     from colabel.pipeline.comparison import Study
-    from colabel.pipeline.systems import System
 
-Quality = dict[str, dict[str, TeacherQuality]]
-_SHOWN = 4  # passages of an example
+PHI = "φ, θ's own score"
+DEPTH = 100
+"""Candidates of a judged query, as in the paper's figure."""
 
-
-def label_findings(study: Study) -> tuple[Quality, dict[str, Mapping[str, float | None]]]:
-    """Precision–recall of φ and of the teachers: on hidden labels where there are any, else on judged test queries."""
-    quality: Quality = {}
-    suggestions: dict[str, Mapping[str, float | None]] = {}
-    dataset = study.bench.dataset
-    for system in _labelled(study):
-        labels = study.first.labels(system)
-        try:
-            found = label_quality(labels, dataset)
-        except DataError:  # nothing is hidden
-            return _judged_quality(study), {}
-        for grade, one in found.grades.items():
-            quality.setdefault("φ", {})[str(grade)] = TeacherQuality.of(one.systems["base"])
-            quality.setdefault(system.title, {})[str(grade)] = TeacherQuality.of(one.systems["teacher"])
-        suspects = find_suspects(labels, dataset, limit=5 * len(labels))
-        pairs = [(one.query_id, one.row) for one in suspects]
-        shares = suggestion_precision(pairs, dataset, queries=len(labels))
-        suggestions[system.title] = {f"{one.multiple:g}": one.precision for one in shares}
-    return quality, suggestions
+Suggestions = dict[str, Mapping[str, float | None]]
+_Table = dict[str, dict[str, TeacherQuality]]
 
 
-def _labelled(study: Study) -> list[System]:
-    """Systems whose labels hold scores of all candidates."""
-    return [s for s in study.systems if s.target in ("self", "collective") and s.slug not in study.failed]
+def label_findings(study: Study) -> tuple[tuple[QualitySet, ...], Suggestions]:
+    """Precision–recall of φ and of the teachers on hidden labels, if there are any, and on judged test queries."""
+    systems = [system for system in study.systems if study.finished(system.slug)]
+    readers = name_readers(systems, lambda: study.cross_encoders)
+    sets, suggestions = _hidden_findings(study, systems, readers)
+    if not systems or not study.finished("colbert"):
+        return sets, suggestions
+    judged = judged_quality(
+        study.bench.dataset,
+        study.first.index,
+        study.out / "judged",
+        settings=study.recipe.collective,
+        betas=betas_of(systems),
+        readers=readers,
+        most=study.recipe.study.quality_queries,
+        seed=study.first.seed,
+        progress=study.progress,
+    )
+    return (*sets, *judged), suggestions
 
 
-def _judged_quality(study: Study) -> Quality:
-    """The same on test queries, whose feedback is their own top: φ and the teacher of each β on θ's top 100."""
-    if "colbert" not in study.runs or "colbert" in study.failed:
+def betas_of(systems: Iterable[System]) -> list[float]:
+    """Every β that some system uses, rising."""
+    return sorted({system.beta for system in systems if system.beta is not None})
+
+
+def name_readers(
+    systems: Iterable[System], cross_encoders: Callable[[], Sequence[CrossEncoderTeacher]]
+) -> dict[str, Teacher]:
+    """Name → cross-encoder, one alone and the mean of all, as far as the systems learn from them."""
+    targets = {system.target for system in systems}
+    if not targets & {"cross-encoder", "ensemble", "mixed"}:
         return {}
-    dataset, index = study.bench.dataset, study.first.index
-    queries = dataset.split_queries(TEST)
-    runs: dict[str, Run] = {}
-    for system in study.systems:
-        if system.target != "collective" or system.beta is None:
-            continue
-        settings = dataclasses.replace(study.recipe.collective, beta=system.beta)
-        ranker = PrfRanker(index, settings, rerank=True, seed=study.first.seed)
-        out = study.out / "judged" / system.slug
-        runs[system.title] = rank(ranker, queries, out, depth=100, progress=study.progress).run()
-    plain = next(s for s in study.systems if s.slug == "colbert")
-    base = rank(study.ranker(plain), queries, study.out / "judged" / "phi", depth=100, progress=study.progress).run()
-    found = precision_recall({"φ": base, **runs}, dataset.labels(TEST))
+    models = cross_encoders()
+    found: dict[str, Teacher] = {"cross-encoder": models[0]} if models else {}
+    if "ensemble" in targets and len(models) > 1:
+        found[f"mean of {len(models)} cross-encoders"] = MeanTeacher(models)
+    return found
+
+
+def judged_quality(
+    dataset: Dataset,
+    index: Index,
+    out: Path,
+    *,
+    settings: CollectiveSettings,
+    betas: Sequence[float],
+    readers: Mapping[str, Teacher],
+    most: int,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> tuple[QualitySet, ...]:
+    """Teachers on θ's top 100 of test queries, whose feedback is their own top f_p; nothing of it is ever labelled.
+
+    Where passages were judged not relevant, those without a judgement are left out; elsewhere they count as not
+    relevant. All queries are measured, or ``most`` drawn ones where cross-encoders take part.
+    """
+    knowledge = collect(
+        dataset, index, out / "knowledge", settings=settings, split=TEST, depth=DEPTH, seed=seed, progress=progress
+    )
+    labels = dataset.labels(TEST)
+    judged_only = any(grade <= 0 for held in labels.values() for grade in held.values())
+    query_ids, rows, base = _judged_candidates(knowledge, dataset, most if readers else len(labels))
+    if not query_ids:
+        return ()
+    teachers: dict[str, Teacher] = {collective_name(beta): CollectiveTeacher(knowledge, beta=beta) for beta in betas}
+    scores = {PHI: base, **{name: one.score(query_ids, rows) for name, one in {**teachers, **readers}.items()}}
+    runs = {name: _as_run(knowledge, query_ids, rows, values) for name, values in scores.items()}
+    found = precision_recall(runs, labels, judged_only=judged_only, seed=seed)
+    table = {
+        name: {str(grade): TeacherQuality.of(one.systems[name]) for grade, one in found.items()} for name in scores
+    }
+    left_out = "passages without a judgement left out" if judged_only else "unlabelled ones not relevant"
+    return (QualitySet(f"θ's top {DEPTH} of {len(query_ids)} test queries, {left_out}", table),)
+
+
+def collective_name(beta: float) -> str:
+    """What tables call the collective teacher."""
+    return f"collective (β = {beta:g})"
+
+
+def _judged_candidates(
+    knowledge: Knowledge, dataset: Dataset, most: int
+) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Some test queries with a relevant passage among the candidates: ids, rows [queries, 100] and φ."""
+    positives, ids = dataset.positives(TEST), knowledge.ranking.passage_ids
+    found = {}
+    for query_ids, rows, scores in knowledge.ranking.blocks():
+        for query_id, line, values in zip(query_ids, rows, scores, strict=True):
+            if np.isin(line, ids.rows(positives.get(query_id, ()))).any():
+                found[query_id] = (np.asarray(line, dtype=np.int64), np.asarray(values))
+    drawn = sorted(sorted(found, key=lambda query_id: stable_fraction(query_id, "quality"))[:most])
+    if not drawn:
+        return [], np.zeros((0, DEPTH), np.int64), np.zeros((0, DEPTH), np.float32)
+    return drawn, np.stack([found[one][0] for one in drawn]), np.stack([found[one][1] for one in drawn])
+
+
+def _as_run(
+    knowledge: Knowledge, query_ids: Sequence[str], rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]
+) -> Run:
+    ids = knowledge.ranking.passage_ids
     return {
-        name: {str(grade): TeacherQuality.of(one.systems[name]) for grade, one in found.items()}
-        for name in ("φ", *runs)
+        query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
+        for query_id, line, values in zip(query_ids, rows, scores, strict=True)
     }
 
 
-def examples(study: Study) -> tuple[Example, ...]:
-    """Training queries whose order of candidates the collective teacher changed most, at the top."""
-    count = study.recipe.study.examples
-    system = next((s for s in _labelled(study) if s.target == "collective"), None)
-    if system is None or not count:
-        return ()
-    labels = study.first.labels(system)
-    changes: list[tuple[float, str]] = []
-    for block in labels.blocks():
-        for query_id, base, teacher, rows in zip(block.query_ids, block.base, block.teacher, block.rows, strict=True):
-            used = rows >= 0
-            before, after = _places(base[used]), _places(teacher[used])
-            changes.append((float(np.maximum(0, before - after)[after <= 3].sum()), query_id))
-    best = sorted(changes, key=lambda change: (-change[0], change[1]))[:count]
-    return tuple(_example(study, labels, query_id) for _, query_id in best)
+def _hidden_findings(
+    study: Study, systems: Sequence[System], readers: Mapping[str, Teacher]
+) -> tuple[tuple[QualitySet, ...], Suggestions]:
+    """Teachers on the hidden labels of all training queries, and with the cross-encoders on some of them."""
+    dataset, all_queries, drawn = study.bench.dataset, _Table(), _Table()
+    suggestions: Suggestions = {}
+    chosen: list[str] | None = None
+    read: dict[str, LabelBlock] = {}
+    for system in systems:
+        if system.target not in ("self", "collective"):
+            continue
+        labels = study.first.labels(system)
+        try:
+            _add(all_queries, _teacher_name(system), label_quality(labels, dataset))
+        except DataError:  # nothing is hidden, or no candidate is
+            return (), {}
+        if readers:
+            chosen = chosen or drawn_queries(labels, dataset, study.recipe.study.quality_queries)
+            _add(drawn, _teacher_name(system), label_quality([_block(labels, chosen)], dataset))
+            read = read or {name: _block(labels, chosen, reader) for name, reader in readers.items()}
+        suspects = find_suspects(labels, dataset, limit=5 * len(labels))
+        shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
+        suggestions[_teacher_name(system)] = {f"{one.multiple:g}": one.precision for one in shares}
+    for name, block in read.items():
+        _add(drawn, name, label_quality([block], dataset))
+    what = "hidden labels among the candidates"
+    sets = [QualitySet(f"Training queries, {what}", all_queries, curves=not drawn)] if all_queries else []
+    if drawn:
+        sets.append(QualitySet(f"{len(chosen or ())} training queries with cross-encoders, {what}", drawn))
+    return tuple(sets), suggestions
 
 
-def _example(study: Study, labels: Labels, query_id: str) -> Example:
-    knowledge, dataset = study.first.knowledge, study.bench.dataset
-    centroids = knowledge.centroids([query_id])
-    kept = [place for place, token in enumerate(centroids.token_ids[0].tolist()) if token >= 0]
-    pieces = knowledge.index.encoder.tokens([int(centroids.token_ids[0, place]) for place in kept])
-    tokens = [ExampleToken(piece, float(centroids.sigma[0, place])) for piece, place in zip(pieces, kept, strict=True)]
-    found = labels.query(query_id)
-    before, after = _places(found.base), _places(found.teacher)
-    passages = []
-    for place in np.argsort(after)[:_SHOWN].tolist():
-        row = int(found.rows[place])
-        held = set(knowledge.index.store.passage_tokens([row])[0].tolist())
-        matched = [piece for piece, k in zip(pieces, kept, strict=True) if int(centroids.token_ids[0, k]) in held]
-        passage = dataset.passages[row]
-        texts = (passage.title, passage.text) if study.recipe.study.texts else ("", "")
-        labelled = bool(found.flags[place] & Flag.LABELLED)
-        ranks = (int(before[place]), int(after[place]))
-        passages.append(ExamplePassage(dataset.passages.ids[row], *texts, *ranks, labelled, None, tuple(matched)))
-    text = dataset.queries[query_id] if study.recipe.study.texts else ""
-    return Example(query_id, text, tuple(tokens), tuple(passages))
+def _teacher_name(system: System) -> str:
+    return PHI if system.beta is None else collective_name(system.beta)
 
 
-def _places(scores: np.ndarray) -> np.ndarray:
-    """Places 1, 2, … of scores, best first, equal ones in their order."""
-    places = np.empty(len(scores), dtype=np.int64)
-    places[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return places
+def _add(table: _Table, name: str, found: LabelQuality) -> None:
+    """Put a teacher, and φ before the first, into a table of teacher → grade → quality."""
+    for grade, one in found.grades.items():
+        table.setdefault(PHI, {})[str(grade)] = TeacherQuality.of(one.systems[BASE])
+        table.setdefault(name, {})[str(grade)] = TeacherQuality.of(one.systems[TEACHER])
+
+
+def _block(labels: Labels, query_ids: Sequence[str], teacher: Teacher | None = None) -> LabelBlock:
+    """The candidates of some queries with the labels' scores, or with those of another teacher."""
+    found = [labels.query(query_id) for query_id in query_ids]
+    shape = (len(found), max(len(one.rows) for one in found))
+    rows, flags = np.full(shape, -1, np.int32), np.zeros(shape, np.uint8)
+    base, scores = np.full(shape, -np.inf, np.float32), np.full(shape, -np.inf, np.float32)
+    for place, one in enumerate(found):
+        width = len(one.rows)
+        rows[place, :width], flags[place, :width] = one.rows, one.flags
+        base[place, :width], scores[place, :width] = one.base, one.teacher
+    if teacher is not None:
+        scores = teacher.score(query_ids, rows.astype(np.int64))
+    return LabelBlock(list(query_ids), rows, scores, base, flags)

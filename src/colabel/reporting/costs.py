@@ -30,7 +30,7 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
     """Seconds of every part of the work, labelled pairs, encoder passes."""
     letters = system_letters(document)
     costly = [system for system in document.finished if system.seconds or system.pairs or system.encoder_passes]
-    parts = list(dict.fromkeys(part for system in costly for part in system.seconds))
+    parts = document.work
     columns = [
         Column("System", number=False),
         *(Column(part) for part in parts),
@@ -67,8 +67,12 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
     found = document.efficiency
     if found is None:
         return ()
-    columns = [Column("System", number=False), Column("from", number=False), Column("step")]
+    columns = [Column("System", number=False), Column("trained from", number=False), Column("step")]
     columns += [Column("annotation"), Column("training until then")]
+    columns += [
+        Column("from its start", hint="annotation and training until then"),
+        Column("from the plain encoder", hint="with the training of θ and its ranking, where it starts from θ"),
+    ]
     rows = []
     for reached in found.reached:
         until = duration(reached.training) if reached.training is not None else "not reached"
@@ -78,6 +82,7 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
             Cell(count(reached.step), reached.step),
             Cell(duration(reached.annotation), reached.annotation),
             Cell(until, reached.training),
+            *(Cell(duration(value), value) for value in (reached.from_start, reached.from_plain)),
         )
         rows.append(Row(cells))
     target = "a fixed value" if found.target is None else figure(found.target)

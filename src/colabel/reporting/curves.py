@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from colabel.reporting.canvas import MUTED, SERIES, figure, finished, look, shortened
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.parts import Plot
-from colabel.reporting.records import SweepRow, TeacherQuality
+from colabel.reporting.records import QualitySet, SweepRow, TeacherQuality
 from colabel.reporting.teaching import teachers_at
 
 if TYPE_CHECKING:
@@ -21,15 +21,14 @@ Points = Sequence[tuple[float, float]]
 SETTINGS = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e", "beta": "β"}
 
 
-def precision_recall(document: StudyDocument, place: int, grade: str, *, pooled: bool) -> Plot | None:
+def precision_recall(found: QualitySet, key: str, grade: str, *, pooled: bool) -> Plot | None:
     """Precision over recall of every teacher: averaged over queries, or of one threshold for all pairs."""
-    teachers = teachers_at(document, grade)
-    curves = {name: one.pooled_curve if pooled else _averaged(one) for name, one in teachers.items()}
-    found = {name: [(x, y) for x, y in curve if y is not None] for name, curve in curves.items()}
+    curves = {name: one.pooled_curve if pooled else _averaged(one) for name, one in teachers_at(found, grade).items()}
+    points = {name: [(x, y) for x, y in curve if y is not None] for name, curve in curves.items()}
     how = "one threshold for all queries" if pooled else "averaged over queries"
-    caption = f"Precision over recall at grade {grade} or higher, {how}"
-    key = f"precision-recall-{place}-{'pooled' if pooled else 'averaged'}"
-    return _curves(found, key, caption, f"Grade ≥ {grade}, {how}", ("recall", "precision"), share=True)
+    caption = f"{found.title}: precision over recall, relevant from grade {grade}, {how}"
+    key = f"precision-recall-{key}-{'pooled' if pooled else 'averaged'}"
+    return _curves(points, key, caption, f"Grade ≥ {grade}, {how}", ("recall", "precision"), share=True)
 
 
 def _averaged(quality: TeacherQuality) -> Sequence[tuple[float, float | None]]:

@@ -21,11 +21,11 @@ from colabel.reporting.records import (
     Efficiency,
     Environment,
     Example,
+    FeedbackGain,
     Figures,
-    Mean,
+    QualitySet,
     SweepRow,
     System,
-    TeacherQuality,
     TrainingCurve,
 )
 
@@ -41,11 +41,12 @@ class StudyDocument:
         systems: rows in the order of the tables, failed ones included.
         reference: slug of the system that differences and scatter plots are against.
         relevant_from: grade from which passages count as relevant.
-        per_query: slug → measure → query id → value.
+        per_query: slug → measure → query id → value, the mean over seeds.
+        per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
-        label_quality: teacher → grade (as text) → how its scores rank relevant passages.
+        label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
-        prf_gain: split → gain of ColBERT-PRF over ColBERT in the first measure.
+        prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         training: slug → curves.
         recipe: the TOML text.
         seconds: stage → seconds, in the order in which they ran.
@@ -60,10 +61,11 @@ class StudyDocument:
     dataset: DatasetSummary | None = None
     systems: tuple[System, ...] = ()
     per_query: Mapping[str, Mapping[str, Figures]] = dataclasses.field(default_factory=dict)
+    per_seed: Mapping[str, Mapping[str, Mapping[str, Figures]]] = dataclasses.field(default_factory=dict)
     comparisons: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
-    label_quality: Mapping[str, Mapping[str, TeacherQuality]] = dataclasses.field(default_factory=dict)
+    label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
-    prf_gain: Mapping[str, Mean] = dataclasses.field(default_factory=dict)
+    prf_gain: Mapping[str, FeedbackGain] = dataclasses.field(default_factory=dict)
     sweep: tuple[SweepRow, ...] = ()
     examples: tuple[Example, ...] = ()
     training: Mapping[str, TrainingCurve] = dataclasses.field(default_factory=dict)
@@ -106,6 +108,12 @@ class StudyDocument:
     def finished(self) -> tuple[System, ...]:
         """The systems that have figures."""
         return tuple(system for system in self.systems if system.failed is None)
+
+    @property
+    def work(self) -> list[str]:
+        """The parts of the work that systems have seconds of, training last."""
+        found = dict.fromkeys(part for system in self.finished for part in system.seconds)
+        return sorted(found, key=lambda part: part == "training")
 
     def system(self, slug: str | None) -> System | None:
         """The system of a slug."""

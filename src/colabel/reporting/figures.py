@@ -8,10 +8,10 @@ NONE = "–"
 def figure(value: float | None) -> str:
     """A measure, to three places.
 
-    >>> figure(0.38251), figure(None)
-    ('0.383', '–')
+    >>> figure(0.38251), figure(None), figure(-1e-17)
+    ('0.383', '–', '0.000')
     """
-    return NONE if value is None else f"{value:.3f}"
+    return NONE if value is None else f"{round(value, 3) + 0.0:.3f}"
 
 
 def signed(value: float | None) -> str:

@@ -1,23 +1,35 @@
-"""The report as Markdown: the same sections without plots."""
+"""The report as Markdown: the same sections, with plots where they are files of their own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from colabel.reporting.parts import Cell, Code, Custom, Folded, Part, Row, Section, Table, Text
+from colabel.reporting.parts import Cell, Code, Custom, Folded, Part, Plots, Row, Section, Table, Text
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 
 
-def markdown(title: str, about: Sequence[tuple[str, str]], sections: Sequence[Section]) -> str:
-    """The whole file."""
-    lines = [f"# {escaped(title)}", ""]
+def markdown(
+    title: str,
+    about: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    *,
+    images: Mapping[str, str] | None = None,
+    reading: Sequence[str] = (),
+) -> str:
+    """The whole file.
+
+    Args:
+        images: key of a plot → its file, for the plots that have one.
+        reading: lines that stand above all figures, as they are.
+    """
+    lines = [f"# {escaped(title)}", "", *reading]
     lines += [f"- {escaped(name)}: {escaped(value)}" for name, value in about]
     for section in sections:
         lines += ["", f"## {escaped(section.title)}"]
         for part in section.parts:
-            lines += _part(part)
+            lines += _images(part, images or {}) if isinstance(part, Plots) else _part(part)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -44,6 +56,11 @@ def _part(part: Part) -> list[str]:
         inside = [line for inner in part.parts for line in _part(inner)]
         return ["", f"<details><summary>{escaped(part.summary)}</summary>", *inside, "", "</details>"]
     return []
+
+
+def _images(plots: Plots, files: Mapping[str, str]) -> list[str]:
+    found = [plot for plot in plots.plots if plot.key in files]
+    return [line for plot in found for line in ("", f"![{escaped(plot.caption)}]({files[plot.key]})")]
 
 
 def _code(code: Code) -> list[str]:

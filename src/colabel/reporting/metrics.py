@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from colabel.evaluation.comparison import Comparison
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.reading import plain
+from colabel.reporting.records import Efficiency, QualitySet
 
 
 def metrics(document: StudyDocument) -> dict[str, Any]:
     """Plain JSON types.
 
-    Keys: ``systems`` (slug → measure → mean), ``significance`` (measure → test, alpha, for each slug the slugs that it
-    beats without and with Holm's correction, and every pair), ``seconds`` (``systems``: slug → part of the work →
-    seconds; ``stages``: stage → seconds), ``intervals`` and ``spread`` (slug → measure → …), ``milliseconds``, and
+    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, for each slug the
+    slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
+    (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
+    and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
+    ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and
     ``failed`` (slug → sentence; those systems are nowhere else).
     """
     finished = document.finished
@@ -23,6 +27,8 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "split": document.split,
         "measures": document.measures,
         "systems": {system.slug: system.means for system in finished},
+        "titles": {system.slug: system.title for system in finished},
+        "seeds": {system.slug: system.seeds for system in finished},
         "intervals": {system.slug: system.intervals for system in finished if system.intervals},
         "spread": {system.slug: system.spread for system in finished if system.spread},
         "judged_only": {system.slug: system.judged_only for system in finished if system.judged_only},
@@ -32,11 +38,31 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "seconds": {
             "systems": {system.slug: system.seconds for system in finished if system.seconds},
             "stages": document.seconds,
+            "to_target": _to_target(document.efficiency),
         },
+        "label_quality": {one.title: _average_precision(one) for one in document.label_quality},
+        "feedback": document.prf_gain,
         "failed": {system.slug: system.failed for system in document.systems if system.failed is not None},
     }
     result: dict[str, Any] = plain(found)
     return result
+
+
+def _average_precision(found: QualitySet) -> dict[str, Any]:
+    return {
+        teacher: {grade: quality.average_precision for grade, quality in grades.items()}
+        for teacher, grades in found.teachers.items()
+    }
+
+
+def _to_target(found: Efficiency | None) -> dict[str, Any] | None:
+    if found is None or found.target is None:
+        return None
+    students = {
+        one.slug: {**dataclasses.asdict(one), "from_start": one.from_start, "from_plain": one.from_plain}
+        for one in found.reached
+    }
+    return {"measure": found.measure, "value": found.target, "students": students}
 
 
 def _significance(comparison: Comparison) -> dict[str, Any]:

@@ -45,6 +45,14 @@ def page(title: str, about: Sequence[tuple[str, str]], sections: Sequence[Sectio
     return f"<!doctype html>\n{tag('html', head, body, lang='en', data_significance='holm')}\n"
 
 
+def standalone_svg(plot: Plot) -> str:
+    """A plot as a file of its own, in the colours of the page, light and dark."""
+    colours, _, _ = _resource("style.css").partition("* {")
+    look = "svg { color: var(--ink); background: var(--paper); font-family: sans-serif; }"
+    start, _, rest = plot.svg.partition(">")
+    return f'{start} xmlns="http://www.w3.org/2000/svg"><style>{colours}{look}</style>{rest}\n'
+
+
 def _resource(name: str) -> str:
     return resources.files("colabel.reporting").joinpath(name).read_text(encoding="utf-8")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from colabel.reporting.canvas import INK, MUTED, SERIES, figure, finished, look, shortened, wrapped
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import decimal
 from colabel.reporting.parts import Plot
-from colabel.reporting.records import Mean, System
+from colabel.reporting.records import Figures, Mean, System
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +124,7 @@ def cost_bars(document: StudyDocument) -> Plot | None:
     found = [system for system in document.finished if any(system.seconds.values())]
     if not found:
         return None
-    parts = list(dict.fromkeys(part for system in found for part in system.seconds))
+    parts = [part for part in document.work if any(system.seconds.get(part) for system in found)]
     hours = max(sum(value or 0.0 for value in system.seconds.values()) for system in found) > 7200
     unit = 3600.0 if hours else 60.0
     drawn, axes = figure(height=1.1 + _ROW * len(found))
@@ -150,8 +151,7 @@ def cost_bars(document: StudyDocument) -> Plot | None:
 def scatter(document: StudyDocument, place: int, system: System, measure: str) -> Plot | None:
     """A system against the reference, a point a query; points above the diagonal are better."""
     reference = document.system(document.reference)
-    ours = document.per_query.get(system.slug, {}).get(measure, {})
-    theirs = document.per_query.get(reference.slug, {}).get(measure, {}) if reference else {}
+    ours, theirs = paired_values(document, (system.slug, reference.slug if reference else ""), measure)
     pairs = [(theirs.get(query), value) for query, value in ours.items()]
     both = [(x, y) for x, y in pairs if x is not None and y is not None]
     if reference is None or reference.slug == system.slug or not both:
@@ -175,6 +175,25 @@ def scatter(document: StudyDocument, place: int, system: System, measure: str) -
     axes.set_ylabel(shortened(system.title, 30))
     caption = f"{measure} of {system.title} against {reference.title}, query by query"
     return finished(drawn, f"scatter-{place}", caption)
+
+
+def paired_values(document: StudyDocument, slugs: tuple[str, str], measure: str) -> tuple[Figures, Figures]:
+    """Query id → value of two systems, over the seeds that both have, as they were tested."""
+    comparison = document.comparisons.get(measure)
+    pairs = comparison.pairs if comparison else ()
+    common = next((pair.seeds for pair in pairs if {pair.system, pair.against} == set(slugs)), ())
+    one, other = (_seed_mean(document, slug, measure, common) for slug in slugs)
+    return one, other
+
+
+def _seed_mean(document: StudyDocument, slug: str, measure: str, common: Sequence[int]) -> Figures:
+    merged = document.per_query.get(slug, {}).get(measure, {})
+    held = document.per_seed.get(slug, {})
+    chosen = [held[str(seed)][measure] for seed in common if str(seed) in held]
+    if not chosen or len(chosen) == len(held):
+        return merged
+    values = {query: [value for one in chosen if (value := one.get(query)) is not None] for query in merged}
+    return {query: fmean(found) if len(found) == len(chosen) else None for query, found in values.items()}
 
 
 def _counted(pairs: Sequence[tuple[float, float]], steps: int) -> Counter[tuple[float, float]]:

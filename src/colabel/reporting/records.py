@@ -81,6 +81,21 @@ class Mean:
 
 
 @dataclasses.dataclass(frozen=True)
+class FeedbackGain:
+    """What feedback from the top passages brings on the queries of a split.
+
+    Attributes:
+        gain: ColBERT-PRF less ColBERT in the study's first measure.
+        plain: ColBERT.
+        precision: the share of the feedback passages that are relevant.
+    """
+
+    gain: Mean
+    plain: Mean | None = None
+    precision: Mean | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class TeacherQuality:
     """How a teacher's scores rank relevant passages among the candidates, at one grade as the cut-off.
 
@@ -110,6 +125,21 @@ class TeacherQuality:
             precision_at_recall=tuple(level.mean for level in found.precision_at_recall),
             pooled_curve=tuple(zip(pooled["recall"], pooled["precision"], strict=True)),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class QualitySet:
+    """Teachers on the same candidates of the same queries.
+
+    Attributes:
+        title: which queries, and what counts as relevant.
+        teachers: teacher → grade (as text) from which passages count as relevant → how its scores rank them.
+        curves: whether the report draws them.
+    """
+
+    title: str
+    teachers: Mapping[str, Mapping[str, TeacherQuality]]
+    curves: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,15 +207,27 @@ class Reached:
 
     Attributes:
         start: what it was trained from, as "θ" or "plain encoder".
+        before: seconds from the plain encoder to that start.
         annotation: seconds that its labels cost before training began.
-        training: seconds of training until then.
+        training: seconds of training until then, without evaluations.
     """
 
     slug: str
     start: str
     step: int | None = None
+    before: float | None = None
     annotation: float | None = None
     training: float | None = None
+
+    @property
+    def from_start(self) -> float | None:
+        """Seconds from the student's start: labels and training."""
+        return None if self.training is None else self.training + (self.annotation or 0.0)
+
+    @property
+    def from_plain(self) -> float | None:
+        """Seconds from the plain encoder."""
+        return None if self.from_start is None or self.before is None else self.before + self.from_start
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,8 +132,21 @@ def _explained(document: StudyDocument) -> tuple[Text, ...]:
             f"Superscripts: letters of the systems that a row significantly beats ({test}, two-sided, "
             f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure: {tested})."
         )
+        parts += _seeds_explained(found)
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
     return (Text(" ".join(parts)),)
+
+
+def _seeds_explained(found: Comparison) -> list[str]:
+    """Says it where systems with different seeds are compared."""
+    compared = {pair.seeds for pair in found.pairs}
+    if len(compared) < 2:
+        return []
+    return [
+        "Systems with different numbers of seeds are compared on the seeds that both have (those of each pair stand "
+        "below), so a difference need not be that of the means in the table; BM25 and the plain encoder draw nothing "
+        "at random and have every seed."
+    ]
 
 
 def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mapping[str, str]) -> tuple[Table, ...]:
@@ -148,6 +161,8 @@ def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mappin
         Column("equal"),
         Column("worse"),
     ]
+    seeds = any(pair.seeds for pair in found.pairs)
+    columns += [Column("seeds", number=False, hint="on which the two were compared")] if seeds else []
     rows = []
     for pair in found.pairs:
         test, names = pair.test, (pair.system, pair.against)
@@ -159,6 +174,7 @@ def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mappin
             Cell(signed(difference.mean), difference.mean, bounds(difference.low, difference.high, sign=True)),
             *(Cell(p_value(p), p) for p in p_values),
             *(Cell(str(number), number) for number in (test.better, test.equal, test.worse)),
+            *([Cell(", ".join(map(str, pair.seeds)))] if seeds else []),
         )
         rows.append(Row(cells))
     return table(key, f"{found.measure}: every pair that was tested", columns, rows)

@@ -118,10 +118,13 @@ def _training(document: StudyDocument) -> tuple[Part, ...]:
 
 def _labels(document: StudyDocument) -> tuple[Part, ...]:
     parts: list[Part] = []
-    for place, grade in enumerate(teaching.grades(document)):
-        averaged = curves.precision_recall(document, place, grade, pooled=False)
-        pooled = curves.precision_recall(document, place, grade, pooled=True)
-        parts += [*side_by_side([averaged, pooled]), *teaching.label_quality(document, place, grade)]
+    for place, found in enumerate(document.label_quality):
+        for number, grade in enumerate(teaching.grades(found)):
+            key = f"{place}-{number}"
+            if found.curves:
+                drawn = [curves.precision_recall(found, key, grade, pooled=pooled) for pooled in (False, True)]
+                parts += side_by_side(drawn)
+            parts += teaching.label_quality(found, key, grade)
     parts += teaching.suggestions(document)
     gain = teaching.feedback_gain(document)
     if gain:

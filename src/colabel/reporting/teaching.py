@@ -5,39 +5,39 @@ from __future__ import annotations
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import bounds, count, decimal, figure, percent, signed
 from colabel.reporting.parts import Cell, Column, Row, Table, marked_best, table
-from colabel.reporting.records import Mean, TeacherQuality
+from colabel.reporting.records import Mean, QualitySet, TeacherQuality
 
 
-def grades(document: StudyDocument) -> list[str]:
+def grades(found: QualitySet) -> list[str]:
     """All grades that some teacher was measured at, rising."""
-    found = {grade for quality in document.label_quality.values() for grade in quality}
-    return sorted(found, key=lambda grade: (not grade.isdecimal(), int(grade) if grade.isdecimal() else 0, grade))
+    names = {grade for quality in found.teachers.values() for grade in quality}
+    return sorted(names, key=lambda grade: (not grade.isdecimal(), int(grade) if grade.isdecimal() else 0, grade))
 
 
-def teachers_at(document: StudyDocument, grade: str) -> dict[str, TeacherQuality]:
+def teachers_at(found: QualitySet, grade: str) -> dict[str, TeacherQuality]:
     """Teacher → quality at one grade."""
-    return {name: found[grade] for name, found in document.label_quality.items() if grade in found}
+    return {name: quality[grade] for name, quality in found.teachers.items() if grade in quality}
 
 
-def label_quality(document: StudyDocument, place: int, grade: str) -> tuple[Table, ...]:
+def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     """How each teacher ranks relevant passages among the candidates, at one grade."""
-    levels = (0, 2, 5, 8, 10)
+    levels = (1, 5, 9)
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
     columns += [Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="precision at recall") for level in levels]
     rows = []
-    for teacher, found in teachers_at(document, grade).items():
-        precision = found.precision_at_recall
+    for teacher, quality in teachers_at(found, grade).items():
+        precision = quality.precision_at_recall
         at_levels = [precision[level] if len(precision) == 11 else None for level in levels]
         cells = (
             Cell(teacher),
-            Cell(count(found.queries), found.queries),
-            _mean_cell(found.average_precision),
-            _mean_cell(found.auc),
+            Cell(count(quality.queries), quality.queries),
+            _mean_cell(quality.average_precision),
+            _mean_cell(quality.auc),
             *(Cell(figure(value), value) for value in at_levels),
         )
         rows.append(Row(cells))
-    caption = f"Relevant passages among the candidates, grade {grade} or higher"
-    return table(f"quality-{place}", caption, columns, marked_best(rows, range(2, len(columns))))
+    caption = f"{found.title}: relevant from grade {grade}"
+    return table(f"quality-{key}", caption, columns, marked_best(rows, range(2, len(columns))))
 
 
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:
@@ -53,13 +53,27 @@ def suggestions(document: StudyDocument) -> tuple[Table, ...]:
 
 
 def feedback_gain(document: StudyDocument) -> tuple[Table, ...]:
-    """Gain of ColBERT-PRF on the queries of each split."""
-    columns = [Column("Queries", number=False), Column("gain"), Column("queries")]
+    """Gain of ColBERT-PRF on the queries of each split, and how good ColBERT and the feedback are there."""
+    measure = document.measures[0]
+    columns = [
+        Column("Queries", number=False),
+        Column("queries"),
+        Column("gain", hint="ColBERT-PRF re-ranking less ColBERT"),
+        Column(f"ColBERT's {measure}"),
+        Column("relevant feedback", hint="share of the feedback passages that are relevant"),
+    ]
     rows = []
     for split, found in document.prf_gain.items():
-        gain = Cell(signed(found.mean), found.mean, bounds(found.low, found.high, sign=True))
-        rows.append(Row((Cell(split), gain, Cell(count(found.queries), found.queries))))
-    return table("feedback", f"{document.measures[0]} of ColBERT-PRF less that of ColBERT", columns, rows)
+        gain = found.gain
+        cells = (
+            Cell(split),
+            Cell(count(gain.queries), gain.queries),
+            Cell(signed(gain.mean), gain.mean, bounds(gain.low, gain.high, sign=True)),
+            _mean_cell(found.plain),
+            _mean_cell(found.precision),
+        )
+        rows.append(Row(cells))
+    return table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT", columns, rows)
 
 
 def sweep(document: StudyDocument) -> tuple[Table, ...]:

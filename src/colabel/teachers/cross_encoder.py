@@ -69,6 +69,11 @@ class CrossEncoderTeacher:
         self._cache_folder = None if cache is None else cache / self.fingerprint
         self._cache = None if self._cache_folder is None else PairCache(self._cache_folder)
 
+    @property
+    def seconds_per_pair(self) -> float | None:
+        """Seconds that a pair took when it was scored, from the cache; None without one."""
+        return None if self._cache is None else self._cache.seconds_per_pair
+
     def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Logits float32 [queries, candidates]; −∞ where the row is −1."""
         candidate = rows >= 0
@@ -106,10 +111,11 @@ class CrossEncoderTeacher:
                 if number % _BATCHES_BETWEEN_TRIMS == 0:
                     give_memory_back()
                 unknown = [place for place in batch if np.isnan(scores[place])]
+                started = time.perf_counter()
                 if unknown:
                     values = self._predict([(queries[place], passages[place]) for place in unknown], keys[unknown])
                     scores[unknown] = values
-                saving.done(batch, unknown)
+                saving.done(batch, unknown, time.perf_counter() - started)
         return scores
 
     def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
@@ -153,6 +159,7 @@ class _Saving:
         self._cache, self._keys, self._scores = cache, keys, scores
         self._task = progress.start("scoring with the cross-encoder", len(keys), "pairs")
         self._unsaved: list[int] = []
+        self._seconds = 0.0
         self._saved = time.monotonic()
 
     def __enter__(self) -> _Saving:
@@ -162,14 +169,16 @@ class _Saving:
         self._task.close()
         self._save()
 
-    def done(self, batch: list[int], new: list[int]) -> None:
-        """Take note of a batch, of which some pairs are new."""
+    def done(self, batch: list[int], new: list[int], seconds: float) -> None:
+        """Take note of a batch, of which some pairs are new and took some seconds."""
         self._task.advance(len(batch))
         self._unsaved += new
+        self._seconds += seconds if new else 0.0
         if time.monotonic() - self._saved >= _SAVE_SECONDS:
             self._save()
 
     def _save(self) -> None:
         if self._cache is not None and self._unsaved:
             self._cache.add(self._keys[self._unsaved], self._scores[self._unsaved])
-        self._unsaved, self._saved = [], time.monotonic()
+            self._cache.spend(len(self._unsaved), self._seconds)
+        self._unsaved, self._seconds, self._saved = [], 0.0, time.monotonic()

@@ -1,10 +1,12 @@
 """Scores of pairs on disk while they are being computed, so that a kill costs minutes at most.
 
 part-00000.npy   (query int32, row int32, score float32) [pairs]
+spent.json       how many pairs were scored, and the seconds that took
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -12,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from colabel.artefacts import write_json
 from colabel.errors import ArtefactError
 from colabel.teachers.score_file import ROW_BITS, pair_keys
 
 log = logging.getLogger(__name__)
 
+_SPENT_FILE = "spent.json"
 _PAIR = np.dtype([("query", "<i4"), ("row", "<i4"), ("score", "<f4")])
 
 
@@ -70,6 +74,24 @@ class PairCache:
         temporary.replace(final)
         self._parts += 1
         self._added.append(pairs)
+
+    def spend(self, pairs: int, seconds: float) -> None:
+        """Take note of what scoring some pairs took."""
+        before = self._spent()
+        write_json(self._folder / _SPENT_FILE, {"pairs": before[0] + pairs, "seconds": before[1] + seconds})
+
+    @property
+    def seconds_per_pair(self) -> float | None:
+        """Seconds that scoring a pair took on average, looked-up ones not counted; None where none was scored."""
+        pairs, seconds = self._spent()
+        return seconds / pairs if pairs else None
+
+    def _spent(self) -> tuple[int, float]:
+        try:
+            kept = json.loads((self._folder / _SPENT_FILE).read_text(encoding="utf-8"))
+            return int(kept["pairs"]), float(kept["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0, 0.0
 
     def _part(self, number: int) -> Path:
         return self._folder / f"part-{number:05d}.npy"

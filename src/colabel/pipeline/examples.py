@@ -1,0 +1,82 @@
+"""Training queries whose labels collective knowledge changed most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.evaluation.label_quality import are_hidden_positives
+from colabel.labels import Flag, Labels
+from colabel.reporting.records import Example, ExamplePassage, ExampleToken
+
+if TYPE_CHECKING:
+    from colabel.pipeline.comparison import Study
+
+_SHOWN = 4  # passages of an example
+_TOP = 3
+
+
+def examples(study: Study) -> tuple[Example, ...]:
+    """Queries of which passages rose furthest into the first three places.
+
+    Labelled and feedback passages do not count: the centroids come from them, so that they rise by construction.
+    """
+    count = study.recipe.study.examples
+    system = next((one for one in study.systems if one.target == "collective" and study.finished(one.slug)), None)
+    if system is None or not count:
+        return ()
+    labels = study.first.labels(system)
+    changes: list[tuple[int, str]] = []
+    for block in labels.blocks():
+        for place, query_id in enumerate(block.query_ids):
+            used = block.rows[place] >= 0
+            before, after = places(block.base[place][used]), places(block.teacher[place][used])
+            known = (block.flags[place][used] & (Flag.LABELLED | Flag.FEEDBACK)) != 0
+            changes.append((int(np.maximum(0, before - after)[(after <= _TOP) & ~known].sum()), query_id))
+    best = sorted(changes, key=lambda change: (-change[0], change[1]))[:count]
+    return tuple(_example(study, labels, query_id) for _, query_id in best)
+
+
+def _example(study: Study, labels: Labels, query_id: str) -> Example:
+    knowledge, dataset, texts = study.first.knowledge, study.bench.dataset, study.recipe.study.texts
+    centroids = knowledge.centroids([query_id])
+    kept = [place for place, token in enumerate(centroids.token_ids[0].tolist()) if token >= 0]
+    pieces = knowledge.index.encoder.tokens([int(centroids.token_ids[0, place]) for place in kept])
+    tokens = [ExampleToken(piece, float(centroids.sigma[0, place])) for piece, place in zip(pieces, kept, strict=True)]
+    found = labels.query(query_id)
+    before, after = places(found.base), places(found.teacher)
+    shown = np.argsort(after)[:_SHOWN].tolist()
+    rows = [int(found.rows[place]) for place in shown]
+    ids = [dataset.passages.ids[row] for row in rows]
+    hidden = are_hidden_positives(dataset, query_id, ids)
+    passages = []
+    for place, row, passage_id, was_hidden in zip(shown, rows, ids, hidden, strict=True):
+        held = set(knowledge.index.store.passage_tokens([row])[0].tolist())
+        matched = [piece for piece, k in zip(pieces, kept, strict=True) if int(centroids.token_ids[0, k]) in held]
+        passage = dataset.passages[row]
+        passages.append(
+            ExamplePassage(
+                passage_id,
+                passage.title if texts else "",
+                passage.text if texts else "",
+                before=int(before[place]),
+                after=int(after[place]),
+                labelled=bool(found.flags[place] & Flag.LABELLED),
+                hidden_positive=was_hidden,
+                matched=tuple(matched),
+            )
+        )
+    return Example(query_id, dataset.queries[query_id] if texts else "", tuple(tokens), tuple(passages))
+
+
+def places(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Places 1, 2, … of scores, best first, equal ones in their order.
+
+    >>> places(np.array([0.5, 2.0, 0.5], dtype=np.float32)).tolist()
+    [2, 1, 3]
+    """
+    found = np.empty(len(scores), dtype=np.int64)
+    found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    return found

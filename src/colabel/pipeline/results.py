@@ -1,0 +1,153 @@
+"""The rows of a comparison measured: means, tests on common seeds, response times."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from colabel.artefacts import fingerprint, write_json
+from colabel.artefacts.manifest import library_versions
+from colabel.data import Dataset
+from colabel.data.splits import TEST
+from colabel.evaluation import (
+    Evaluation,
+    Interval,
+    Spread,
+    bootstrap_mean,
+    compare,
+    evaluate,
+    merge_seeds,
+    response_times,
+)
+from colabel.evaluation.comparison import Comparison
+from colabel.evaluation.label_quality import count_hidden
+from colabel.measures import PerQuery
+from colabel.pipeline.rows import SEEDLESS, Rows
+from colabel.pipeline.systems import System as Row
+from colabel.reporting import StudyDocument
+from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, System
+
+_GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
+_HARD = ("colbert", "colbert-hn", "smoothing")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """All rows with seeds averaged, the same on judged passages only, the spread over seeds, and each seed alone."""
+
+    merged: Evaluation
+    judged: Evaluation
+    spreads: Mapping[str, Mapping[str, Spread]]
+    seeds: Mapping[str, Mapping[int, PerQuery]]
+
+
+def measured(rows: Rows, recipe_text: str) -> StudyDocument:
+    """The part of a report that any comparison has: the table, its tests, and how it was run."""
+    dataset, measures = rows.bench.dataset, tuple(rows.recipe.study.measures)
+    found = _evaluate(rows)
+    everywhere = sorted({seed for held in found.seeds.values() for seed in held})
+    seeds = {
+        slug: dict.fromkeys(everywhere, next(iter(held.values()))) if slug in SEEDLESS else held
+        for slug, held in found.seeds.items()
+    }
+    comparisons: dict[str, Comparison] = {}
+    if len(found.merged.per_query) > 1:
+        comparisons = {measure: compare(found.merged, measure, seeds=seeds) for measure in measures}
+    return StudyDocument(
+        name=dataset.name,
+        measures=measures,
+        split=TEST,
+        relevant_from=dataset.relevant_from,
+        dataset=_summary(dataset),
+        systems=tuple(_system(rows, system, found) for system in rows.systems),
+        per_query=found.merged.per_query,
+        per_seed={
+            slug: {str(seed): values for seed, values in held.items()}
+            for slug, held in found.seeds.items()
+            if len(held) > 1
+        },
+        comparisons=comparisons,
+        recipe=recipe_text,
+        environment=Environment(library_versions(), _processor(), os.cpu_count()),
+    )
+
+
+def _evaluate(rows: Rows) -> _Measured:
+    measures, dataset = rows.recipe.study.measures, rows.bench.dataset
+    finished = {slug: seeds for slug, seeds in rows.runs.items() if rows.finished(slug)}
+    runs = {f"{slug}/{seed}": ranking.run() for slug, seeds in finished.items() for seed, ranking in seeds.items()}
+    groups = {slug: [f"{slug}/{seed}" for seed in seeds] for slug, seeds in finished.items()}
+    apart = evaluate(dataset, runs, measures=measures)
+    merged, spreads = merge_seeds(apart, groups)
+    judged, _ = merge_seeds(evaluate(dataset, runs, measures=measures, judged_only=True), groups)
+    alone = {slug: {seed: apart.per_query[f"{slug}/{seed}"] for seed in seeds} for slug, seeds in finished.items()}
+    return _Measured(merged, judged, spreads, alone)
+
+
+def _system(rows: Rows, system: Row, found: _Measured) -> System:
+    slug = system.slug
+    group = "hard labels" if slug in _HARD else _GROUPS[system.kind]
+    row = System(slug, system.title, group, system.beta)
+    if not rows.finished(slug):
+        return dataclasses.replace(row, failed=rows.failed.get(slug, "it was not run"))
+    costs = rows.costs(system)
+    means: dict[str, Interval] = {
+        measure: bootstrap_mean(list(values.values())) for measure, values in found.merged.per_query[slug].items()
+    }
+    return dataclasses.replace(
+        row,
+        seeds=len(rows.runs[slug]),
+        means=found.merged.means[slug],
+        intervals={measure: (mean.low, mean.high) for measure, mean in means.items()},
+        spread={measure: one.std for measure, one in found.spreads[slug].items() if one.std is not None},
+        judged_only=found.judged.means[slug],
+        unjudged=found.merged.mean_unjudged.get(slug),
+        milliseconds=_milliseconds(rows, system),
+        seconds=costs.get("seconds", {}),
+        pairs=costs.get("pairs"),
+        encoder_passes=costs.get("encoder_passes"),
+    )
+
+
+def _milliseconds(rows: Rows, system: Row) -> Milliseconds | None:
+    """Response times, measured once: a resumed study shows the same figures."""
+    wanted = rows.recipe.study.timed_queries
+    if not wanted:
+        return None
+    ranker = rows.ranker(system)
+    file = rows.out / "timing" / f"{system.slug}.json"
+    key = fingerprint([ranker.fingerprint, wanted, rows.recipe.rank.depth])
+    if file.exists():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["key"] == key:
+            return Milliseconds(**kept["milliseconds"])
+    texts = list(rows.bench.dataset.split_queries(TEST).values())[:wanted]
+    times = response_times(ranker, texts, k=min(rows.recipe.rank.depth, len(rows.bench.dataset.passages)))
+    found = Milliseconds(times.median, times.mean, times.p95)
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, {"key": key, "milliseconds": dataclasses.asdict(found)})
+    return found
+
+
+def _processor() -> str:
+    """The processor's name; the kind of machine where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine()
+
+
+def _summary(dataset: Dataset) -> DatasetSummary:
+    return DatasetSummary(
+        dataset.name,
+        len(dataset.passages),
+        {split: len(dataset.labels(split)) for split in dataset.splits},
+        {split: sum(len(rows) for rows in dataset.labels(split).values()) for split in dataset.splits},
+        count_hidden(dataset),
+    )

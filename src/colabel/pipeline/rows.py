@@ -1,0 +1,97 @@
+"""The rows of a comparison and their rankings of the test queries, whatever the systems were trained on."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from colabel.data.splits import TEST
+from colabel.errors import ColabelError, DataError
+from colabel.pipeline.systems import System
+from colabel.pipeline.workbench import Workbench
+from colabel.progress import SILENT, Progress
+from colabel.ranking import Ranker, Ranking, rank
+from colabel.settings import Recipe
+
+log = logging.getLogger(__name__)
+
+SEEDLESS = ("bm25", "zero-shot")
+"""Systems that draw nothing at random: one run of theirs stands for every seed."""
+
+
+class Rows(abc.ABC):
+    """Systems on one collection; a row that fails is kept with its reason and does not stop the others.
+
+    Attributes:
+        runs: slug → seed → ranking of the test queries.
+        failed: slug → why it has none of the first seed.
+        lost: a sentence for every later seed that failed; the row then stands on the others.
+    """
+
+    def __init__(self, recipe: Recipe, out: Path, systems: Sequence[System], progress: Progress = SILENT) -> None:
+        self.recipe, self.out, self.progress = recipe, out, progress
+        self.systems = list(systems)
+        self.bench = Workbench(recipe, out, progress)
+        self.failed: dict[str, str] = {}
+        self.lost: list[str] = []
+        self.runs: dict[str, dict[int, Ranking]] = {}
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> list[tuple[System, int]]:
+        """Every system with every seed it is run with, in the order of the work."""
+
+    @abc.abstractmethod
+    def ranker(self, system: System, seed: int | None = None) -> Ranker:
+        """What answers queries for a row, of the first seed unless another is named."""
+
+    def costs(self, system: System) -> dict[str, Any]:
+        """Seconds, labelled pairs and passes of a transformer that a row took, by the names of the report's fields."""
+        return {}
+
+    def finished(self, slug: str) -> bool:
+        """Whether a row has rankings."""
+        return slug in self.runs and slug not in self.failed
+
+    def system(self, slug: str) -> System:
+        """A row's system."""
+        return next(system for system in self.systems if system.slug == slug)
+
+    def run_all(self) -> None:
+        """Rank the test queries with every row."""
+        dataset = self.bench.dataset
+        if TEST not in dataset.splits:
+            raise DataError(
+                f"{dataset.name} has no test labels, which a comparison needs; it has: {', '.join(dataset.splits)}"
+            )
+        task = self.progress.start("study", len(self.rows), "rows")
+        for system, seed in self.rows:
+            log.info("%s, seed %d", system.title, seed)
+            try:
+                self.runs.setdefault(system.slug, {})[seed] = self._rank(system, seed)
+            except ColabelError as error:
+                self.fail(system, seed, str(error))
+            except (RuntimeError, ValueError, OSError) as error:  # of the libraries below: the other rows go on
+                self.fail(system, seed, f"{type(error).__name__}: {error}")
+            task.advance()
+        task.close()
+        if not any(self.finished(system.slug) for system in self.systems):
+            reasons = "; ".join(f"{slug}: {reason}" for slug, reason in self.failed.items())
+            raise DataError(f"no system of the comparison on {dataset.name} has finished ({reasons})")
+
+    def fail(self, system: System, seed: int, reason: str) -> None:
+        """Take note of a row without a ranking."""
+        log.warning("%s, seed %d, failed: %s", system.slug, seed, reason)
+        if seed == self.recipe.seed:
+            self.failed[system.slug] = reason
+        else:
+            self.lost.append(f"{system.title} failed with seed {seed} and stands on its other seeds: {reason}")
+
+    def _rank(self, system: System, seed: int) -> Ranking:
+        out = self.out / "runs" / (system.slug if seed == self.recipe.seed else f"{system.slug}-seed-{seed}")
+        queries = self.bench.dataset.split_queries(TEST)
+        ranker = self.ranker(system, seed)
+        return rank(ranker, queries, out, depth=self.recipe.rank.depth, progress=self.progress)

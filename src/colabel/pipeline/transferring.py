@@ -1,0 +1,162 @@
+"""The systems of a study on another collection, without training: what they learned, and what only fitted the first."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts import folder_lock
+from colabel.collective import PrfRanker
+from colabel.errors import ArtefactError, UsageError
+from colabel.index import Index
+from colabel.pipeline.comparison import RECIPE_FILE, Study
+from colabel.pipeline.quality import betas_of, judged_quality, name_readers
+from colabel.pipeline.results import measured
+from colabel.pipeline.rows import Rows
+from colabel.pipeline.systems import System
+from colabel.progress import SILENT, Progress
+from colabel.ranking import LateInteraction, Ranker
+from colabel.recipe import build_recipe
+from colabel.reporting import ReportFiles, StudyDocument, read_study, report, write_study
+from colabel.reporting.records import QualitySet
+from colabel.settings import DataSettings, Recipe
+from colabel.teachers import CrossEncoderTeacher
+
+
+def transfer(
+    source: Path, data: DataSettings, out: Path, *, progress: Progress = SILENT
+) -> tuple[StudyDocument, ReportFiles]:
+    """Rank the test queries of another collection with every system of a finished study, and write the same report.
+
+    Models are those of the study's first seed; nothing is trained. ColBERT-PRF takes its collective knowledge from
+    the new collection. The same call continues after an interruption.
+
+    Args:
+        source: the output folder of :func:`colabel.study`.
+        data: the new collection; all other settings are the study's.
+    """
+    if out.resolve() == source.resolve():
+        raise UsageError(f"{out} is the study itself; choose another folder for its transfer")
+    finished, recipe = read_study(source), study_recipe(source)
+    with folder_lock(out):
+        rows = Transfer(finished, source, recipe, data, out, progress)
+        rows.run_all()
+        quality = rows.label_quality()
+        document = dataclasses.replace(
+            measured(rows, finished.recipe),
+            name=f"{finished.name} → {rows.bench.dataset.name}",
+            label_quality=quality,
+            notes=(
+                f"Systems were trained on {finished.name} (seed {recipe.seed}) and are evaluated on "
+                f"{rows.bench.dataset.name} without training.",
+            ),
+        )
+        write_study(out, document)
+    return document, report(out)
+
+
+def study_recipe(folder: Path) -> Recipe:
+    """The settings that a study was run with.
+
+    Raises:
+        ArtefactError: the folder holds none.
+    """
+    path = folder / RECIPE_FILE
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return build_recipe(_given(table))
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); run `colabel study` again to write it") from None
+
+
+def _given(table: dict[str, Any]) -> dict[str, Any]:
+    """Nested tables without the values that were left out."""
+    return {
+        key: _given(value) if isinstance(value, dict) else value for key, value in table.items() if value is not None
+    }
+
+
+class Transfer(Rows):
+    """Rows of models that are trained already."""
+
+    def __init__(
+        self,
+        finished: StudyDocument,
+        source: Path,
+        recipe: Recipe,
+        data: DataSettings,
+        out: Path,
+        progress: Progress = SILENT,
+    ) -> None:
+        self._origin = Study(recipe, source)
+        super().__init__(dataclasses.replace(recipe, data=data), out, self._origin.systems, progress)
+        self._indexes: dict[str, Index] = {}
+        self.failed = {system.slug: f"in the study: {system.failed}" for system in finished.systems if system.failed}
+
+    @property
+    def rows(self) -> list[tuple[System, int]]:
+        """Every system that was trained, with the first seed."""
+        return [(system, self.recipe.seed) for system in self.systems if system.slug not in self.failed]
+
+    def ranker(self, system: System, seed: int | None = None) -> Ranker:
+        """What answers queries for a row."""
+        if system.slug == "bm25":
+            return self.bench.bm25
+        if system.kind == "search" and system.beta is not None:
+            settings = dataclasses.replace(self.recipe.collective, beta=system.beta)
+            index = self.index("colbert", self._theta)
+            return PrfRanker(index, settings, rerank=system.rerank, seed=self.recipe.seed)
+        return LateInteraction(self.index(system.slug, self._model(system)), system.slug)
+
+    def index(self, name: str, model: Path) -> Index:
+        """The new collection indexed by a model of the study."""
+        if name not in self._indexes:
+            if not model.is_dir():
+                raise ArtefactError(f"{model} is missing, so '{name}' has no model; run `colabel study` to its end")
+            self._indexes[name] = self.bench.build_index(self.out / "indexes" / name, str(model))
+        return self._indexes[name]
+
+    def label_quality(self) -> tuple[QualitySet, ...]:
+        """Teachers of the study on θ's top passages of the new test queries: the paper's figure."""
+        systems = [system for system in self.systems if self.finished(system.slug)]
+        if not self.finished("colbert"):
+            return ()
+        return judged_quality(
+            self.bench.dataset,
+            self.index("colbert", self._theta),
+            self.out / "judged",
+            settings=self.recipe.collective,
+            betas=betas_of(systems),
+            readers=name_readers(systems, self._cross_encoders),
+            most=self.recipe.study.quality_queries,
+            seed=self.recipe.seed,
+            progress=self.progress,
+        )
+
+    @property
+    def _theta(self) -> Path:
+        origin = self._origin
+        return origin.out / "start" if origin.bench.takes_teacher else origin.first.out / "theta"
+
+    def _model(self, system: System) -> Path:
+        if system.slug == "zero-shot":
+            return self._origin.out / "start"
+        return self._theta if system.slug == "colbert" else self._origin.first.student_folder(system) / "model"
+
+    def _cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
+        settings = self.recipe.cross_encoder
+        trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
+        return tuple(
+            CrossEncoderTeacher(
+                model,
+                self.bench.dataset,
+                max_length=settings.max_length,
+                batch_tokens=settings.batch_tokens,
+                device=self.recipe.encoder.device,
+                cache=self.out / "pairs",
+                progress=self.progress,
+            )
+            for model in settings.checkpoints or map(str, trained)
+        )

@@ -1,0 +1,171 @@
+"""Results as pages of a documentation: Markdown, figures as JSON and a few plots, without any text of the collections.
+
+A study NAME becomes ``NAME.md``, ``NAME.json`` and ``NAME/*.svg``; ``README.md`` compares all studies of the folder.
+What people write about them is kept apart, in ``NAME.reading.md`` and ``README.reading.md``, and stands at the top.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts import write_text
+from colabel.errors import ArtefactError, UsageError
+from colabel.reporting.canvas import style
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import NONE, figure
+from colabel.reporting.markdown import escaped, markdown
+from colabel.reporting.metrics import metrics
+from colabel.reporting.page import standalone_svg
+from colabel.reporting.parts import Plot, Plots, Section
+from colabel.reporting.sections import about, sections
+from colabel.reporting.study_file import read_study
+
+INDEX = "README"
+_PLOTS = ("difference-0", "precision-recall-", "dev-seconds", "cost-bars")
+_MOST_BYTES = 60_000  # of a plot: a larger one stays in report.html
+_DIGITS = 6
+_FOLDERS = re.compile(r"(?<![\w:/.~])(?:\.{1,2}|~)?/(?:[^\s/'\"]+/)+")
+
+
+def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path]:
+    """Write the page of a finished study and the index of all pages in ``folder``; the same study, the same bytes.
+
+    Args:
+        study: its output folder.
+        name: of the files; default: the name of the output folder.
+    """
+    name = name or study.resolve().name
+    if not re.fullmatch(r"\w[\w.-]*", name) or name == INDEX:
+        raise UsageError(f"'{name}' cannot be the name of a page; expected letters, digits, '.', '_' and '-'")
+    document = public(read_study(study))
+    with style():
+        chapters = sections(document)
+    drawn = {plot.key: plot for plot in _plots(chapters) if plot.key.startswith(_PLOTS)}
+    images = {key: standalone_svg(plot) for key, plot in drawn.items()}
+    images = {key: svg for key, svg in images.items() if len(svg.encode()) <= _MOST_BYTES}
+    links = {key: f"{name}/{key}.svg" for key in images}
+    text = markdown(document.name, about(document), chapters, images=links, reading=_reading(folder, name))
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for old in set((folder / name).glob("*.svg")) - {folder / link for link in links.values()}:
+        old.unlink()
+    for key, svg in images.items():
+        write_text(folder / links[key], svg)
+    write_text(folder / f"{name}.json", json.dumps(_kept(document), indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / f"{name}.md", text)
+    return [folder / f"{name}.md", folder / f"{name}.json", write_index(folder)]
+
+
+def public(document: StudyDocument) -> StudyDocument:
+    """The study without texts and tokens of the collection, and without the folders of the machine that it ran on."""
+    examples = tuple(
+        dataclasses.replace(
+            example,
+            query="",
+            tokens=(),
+            passages=tuple(dataclasses.replace(one, title="", text="", matched=()) for one in example.passages),
+        )
+        for example in document.examples
+    )
+    systems = tuple(
+        system if system.failed is None else dataclasses.replace(system, failed=without_folders(system.failed))
+        for system in document.systems
+    )
+    return dataclasses.replace(
+        document,
+        examples=examples,
+        systems=systems,
+        recipe=without_folders(document.recipe),
+        notes=tuple(map(without_folders, document.notes)),
+    )
+
+
+def without_folders(text: str) -> str:
+    """The text with the folders of paths left out.
+
+    >>> without_folders('source = "/home/me/data/caves" # see https://ir-measur.es/en/latest, and/or ../docs/x.md')
+    'source = "…/caves" # see https://ir-measur.es/en/latest, and/or …/x.md'
+    """
+    return _FOLDERS.sub("…/", text)
+
+
+def write_index(folder: Path) -> Path:
+    """Write the page that compares all studies of a folder: a table for each measure, systems by studies."""
+    studies = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    measures = dict.fromkeys(measure for study in studies.values() for measure in study["measures"])
+    lines = ["# Results", "", *_reading(folder, INDEX)]
+    lines += [f"- [{escaped(study['name'])}]({name}.md)" for name, study in studies.items()]
+    lines += [
+        "",
+        "The best of each column is bold. ▲ and ▼: significantly better and worse than ColBERT (paired t-test, Holm's "
+        "correction over all pairs of the study). Figures of several seeds are means.",
+    ]
+    for measure in measures:
+        lines += ["", f"## {escaped(measure)}", "", *_table(measure, studies)]
+    path = folder / f"{INDEX}.md"
+    write_text(path, "\n".join(lines).rstrip() + "\n")
+    return path
+
+
+def _table(measure: str, studies: dict[str, Any]) -> list[str]:
+    columns = {name: study for name, study in studies.items() if measure in study["measures"]}
+    titles = {slug: title for study in columns.values() for slug, title in study["titles"].items()}
+    header = ["System", *(f"[{escaped(name)}]({name}.md)" for name in columns)]
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * len(columns)]
+    for slug, title in titles.items():
+        cells = [_cell(measure, slug, study) for study in columns.values()]
+        lines.append("| " + " | ".join([escaped(title), *cells]) + " |")
+    return lines
+
+
+def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
+    values = {name: found.get(measure) for name, found in study["systems"].items()}
+    value = values.get(slug)
+    if value is None:
+        return NONE
+    beats = study["significance"].get(measure, {}).get("beats_holm", {})
+    mark = " ▲" if "colbert" in beats.get(slug, ()) else " ▼" if slug in beats.get("colbert", ()) else ""
+    best = value == max(one for one in values.values() if one is not None)
+    return f"**{figure(value)}**{mark}" if best else f"{figure(value)}{mark}"
+
+
+def _kept(document: StudyDocument) -> dict[str, Any]:
+    """The metrics with figures rounded, and of all pairs those with the reference."""
+    found = metrics(document)
+    for table in found["significance"].values():
+        table["pairs"] = [pair for pair in table["pairs"] if document.reference in (pair["system"], pair["against"])]
+    rounded: dict[str, Any] = _rounded(found)
+    return rounded
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return round(value, _DIGITS) if isinstance(value, float) else value
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        missing = {"name", "measures", "systems", "titles", "significance"} - found.keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); write it again with `colabel report --pages`") from None
+    if missing:
+        raise ArtefactError(f"{path} has no '{min(missing)}'; write it again with `colabel report --pages`")
+    return found
+
+
+def _plots(chapters: Sequence[Section]) -> list[Plot]:
+    return [plot for chapter in chapters for part in chapter.parts if isinstance(part, Plots) for plot in part.plots]
+
+
+def _reading(folder: Path, name: str) -> list[str]:
+    """What somebody wrote about a page, as lines."""
+    path = folder / f"{name}.reading.md"
+    return [*path.read_text(encoding="utf-8").strip().splitlines(), ""] if path.is_file() else []

@@ -1,0 +1,35 @@
+"""A study in a process of its own, which can be killed: ``python drive.py FOLDER_OF_RECIPE OUT [KILL]``.
+
+KILL is the number of steps of progress after which the process kills itself as ``kill -9`` does, or the name of a
+function of ``colabel.pipeline.comparison`` that it does not survive.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.train.drive import DiesAt
+
+from colabel import study
+from colabel.pipeline import comparison
+from colabel.pipeline.transferring import study_recipe
+from colabel.progress import SILENT, Progress
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(recipe: str, out: str, kill: str = "") -> None:
+    progress: Progress = DiesAt(int(kill)) if kill.isdecimal() else SILENT
+    if kill and not kill.isdecimal():
+        setattr(comparison, kill, die)
+    study(study_recipe(Path(recipe)), Path(out), progress=progress)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,35 @@
+"""A recipe that trains everything in seconds, shared by the tests and the programs that they start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.train.small import write_collection
+
+from colabel import CollectiveSettings, DataSettings, EncoderSettings, Recipe
+from colabel.settings import CrossEncoderSettings, DistilSettings, LabelSettings, RankSettings, TrainSettings
+
+CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 1, "evaluate_queries": 2, "evaluate_depth": 4}
+
+
+def small_recipe(folder: Path, model: Path) -> Recipe:
+    """Write a collection with train, dev and test queries into a new folder; ``model`` is a tiny BERT."""
+    write_collection(folder)
+    judged = (folder / "qrels" / "dev.tsv").read_text().splitlines()
+    half = len(judged) // 2 + 1
+    (folder / "qrels" / "dev.tsv").write_text("\n".join(judged[:half]) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("\n".join([judged[0], *judged[half:]]) + "\n")
+    return Recipe(
+        data=DataSettings(source=str(folder)),
+        encoder=EncoderSettings(
+            model=str(model), dimension=16, projection_sample=16, query_length=12, passage_length=24, device="cpu"
+        ),
+        rank=RankSettings(depth=20),
+        collective=CollectiveSettings(clusters=6, centroids=3),
+        labels=LabelSettings(candidates=10),
+        train=TrainSettings(**CHEAP, passages=2, log_every=1),
+        distil=DistilSettings(**CHEAP, passages=3, log_every=1),
+        cross_encoder=CrossEncoderSettings(
+            models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
+        ),
+    )

@@ -1,0 +1,241 @@
+"""The whole comparison on tiny data: rows of every kind, seeds, teachers on hidden and judged labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colabel import Recipe, study, transfer
+from colabel.artefacts import write_json
+from colabel.cli import main
+from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.pipeline import System
+from colabel.pipeline.comparison import Study
+from colabel.pipeline.transferring import study_recipe
+from colabel.ranking import Ranker
+from colabel.reporting import ReportFiles, StudyDocument, read_study
+from colabel.settings import StudySettings
+
+ROWS = (
+    "bm25",
+    "zero-shot",
+    "colbert",
+    "colbert-hn",
+    "self-kd",
+    "ce-kd",
+    "collective-0.5",
+    "colbert-prf-0.5",
+    "colbert-prf-rerank-0.5",
+    "ce3-kd",
+    "ce-kd-paper",
+)
+
+
+@pytest.fixture(scope="module")
+def wanted(recipe: Recipe) -> Recipe:
+    """Two seeds of two systems, one label kept, and a row that must fail: one cross-encoder is no ensemble."""
+    chosen = StudySettings(
+        systems=ROWS,
+        seeds=2,
+        repeated=("colbert", "collective-0.5"),
+        timed_queries=2,
+        measures=("nDCG@10", "R@100"),
+        quality_queries=2,
+    )
+    one = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0],))
+    return replace(recipe, study=chosen, cross_encoder=one, data=_with_more_labels(recipe))
+
+
+def _with_more_labels(recipe: Recipe) -> object:
+    """Three positives a training query, of which two are hidden."""
+    train = Path(recipe.data.source) / "qrels" / "train.tsv"
+    lines = [f"q{query}\td{(3 * query + more) % 40}\t1" for query in range(10) for more in (0, 1, 2)]
+    train.write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    return replace(recipe.data, keep_labels=1)
+
+
+@pytest.fixture(scope="module")
+def done(wanted: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyDocument, ReportFiles]:
+    out = tmp_path_factory.mktemp("study") / "small"
+    return out, *study(wanted, out)
+
+
+Done = tuple[Path, StudyDocument, ReportFiles]
+
+
+def test_rows_of_every_kind(done: Done) -> None:
+    _, document, files = done
+    found = {system.slug: system for system in document.systems}
+    assert tuple(found) == ROWS
+    assert "needs several cross-encoders" in (found["ce3-kd"].failed or "")
+    assert [found[slug].seeds for slug in ("bm25", "colbert", "collective-0.5", "self-kd")] == [1, 2, 2, 1]
+    assert found["colbert"].spread["nDCG@10"] >= 0
+    assert found["collective-0.5"].pairs > 0
+    assert found["colbert-hn"].milliseconds.median > 0
+    assert document.sweep
+    metrics = json.loads(files.metrics.read_text())
+    assert set(metrics["systems"]) == set(ROWS) - {"ce3-kd"}
+    assert metrics["seeds"]["colbert"] == 2
+
+
+def test_pairs_are_compared_on_common_seeds(done: Done) -> None:
+    _, document, _ = done
+    seeds = {(pair.system, pair.against): pair.seeds for pair in document.comparisons["nDCG@10"].pairs}
+    assert seeds["collective-0.5", "colbert"] == (0, 1)
+    assert seeds["colbert", "bm25"] == (0, 1), "BM25 has every seed"
+    assert seeds["self-kd", "colbert"] == (0,)
+    assert set(document.per_seed) == {"colbert", "collective-0.5"}
+    assert set(document.per_seed["colbert"]) == {"0", "1"}
+
+
+def test_seconds_to_a_value_on_dev(done: Done) -> None:
+    _, document, files = done
+    assert document.efficiency is not None
+    starts = {one.slug: one.start for one in document.efficiency.reached}
+    assert starts == {
+        "colbert-hn": "θ",
+        "self-kd": "θ",
+        "ce-kd": "θ",
+        "collective-0.5": "θ",
+        "ce-kd-paper": "plain encoder",
+    }
+    by_slug = {one.slug: one for one in document.efficiency.reached}
+    assert by_slug["ce-kd-paper"].before == 0.0
+    assert by_slug["ce-kd"].before > 0
+    assert by_slug["ce-kd"].annotation > 0
+    paper = document.system("ce-kd-paper")
+    assert paper.pairs > 0
+    assert paper.seconds["annotation"] == pytest.approx(
+        paper.pairs * document.system("ce-kd").seconds["annotation"] / document.system("ce-kd").pairs
+    ), "by what a pair took"
+    assert all(one.training is not None for one in by_slug.values()), "every student reaches the weakest one's best"
+    students = json.loads(files.metrics.read_text())["seconds"]["to_target"]["students"]
+    assert students["ce-kd"]["from_plain"] > students["ce-kd"]["from_start"]
+    assert document.training["colbert"].dev == (), "θ is evaluated on other passages than its students"
+    assert all(seconds is not None for _, seconds, _ in document.training["ce-kd"].dev)
+
+
+def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
+    _, document, _ = done
+    all_queries, drawn, judged = document.label_quality
+    assert list(all_queries.teachers) == ["φ, θ's own score", "collective (β = 0.5)"]
+    assert not all_queries.curves
+    expected = ["φ, θ's own score", "collective (β = 0.5)", "cross-encoder"]
+    assert list(drawn.teachers) == list(judged.teachers) == expected, "one colour for each in all plots"
+    for teacher in expected:
+        assert drawn.teachers[teacher]["1"].queries == 2, "as many as study.quality_queries"
+        assert len(drawn.teachers[teacher]["1"].pooled_curve) == 101
+    assert all_queries.teachers["φ, θ's own score"]["1"].queries > 2
+    assert judged.title.startswith("θ's top 100 of 2 test queries, unlabelled ones not relevant")
+    assert set(document.suggestions) == set(all_queries.teachers)
+    assert document.dataset is not None
+    assert document.dataset.labels_hidden == 20
+
+
+def test_feedback_on_train_and_test(done: Done) -> None:
+    _, document, _ = done
+    assert set(document.prf_gain) == {"train", "test"}
+    train = document.prf_gain["train"]
+    assert train.gain.queries == 10
+    assert 0 <= train.precision.mean <= 1
+
+
+def test_examples_say_what_was_hidden(done: Done) -> None:
+    _, document, _ = done
+    flags = {passage.hidden_positive for example in document.examples for passage in example.passages}
+    assert flags <= {True, False}
+    assert True in flags
+
+
+def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> None:
+    out, document, files = done
+    page = files.html.read_bytes()
+    again, _ = study(wanted, out)
+    assert files.html.read_bytes() == page
+    assert again == document
+
+
+def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:
+    class Flaky(Study):
+        def ranker(self, system: System, seed: int | None = None) -> Ranker:
+            if (system.slug, seed) in (("colbert", 1), ("self-kd", 0)):
+                raise DataError("no more disk")
+            return super().ranker(system, seed)
+
+    flaky = Flaky(wanted, done[0])
+    flaky.run_all()
+    assert flaky.finished("colbert")
+    assert list(flaky.runs["colbert"]) == [0]
+    assert flaky.lost == ["ColBERT (θ) failed with seed 1 and stands on its other seeds: no more disk"]
+    assert flaky.failed["self-kd"] == "no more disk"
+
+
+def graded_collection(recipe: Recipe, folder: Path) -> Path:
+    """Other passages, test queries alone, grades 0 to 3."""
+    source = Path(recipe.data.source)
+    (folder / "qrels").mkdir(parents=True)
+    passages = (source / "corpus.jsonl").read_text().splitlines()[:30]
+    (folder / "corpus.jsonl").write_text("\n".join(passages) + "\n")
+    (folder / "queries.jsonl").write_bytes((source / "queries.jsonl").read_bytes())
+    lines = [f"v{query}\td{passage}\t{(query + passage) % 4}" for query in range(5) for passage in range(0, 30, 2)]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def test_transfer_trains_nothing(
+    recipe: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, _, _ = done
+    data = graded_collection(recipe, tmp_path / "graded")
+    before = {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()}
+    command = ["transfer", str(source), str(data), "--set", "data.relevant_from=2", "--out", str(tmp_path / "out")]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stop:
+            main(command)
+        assert not stop.value.code, capsys.readouterr().err
+    assert "small → graded test" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()} == before
+    assert not list((tmp_path / "out").rglob("training"))
+    document = read_study(tmp_path / "out")
+    assert {system.slug for system in document.finished} == set(ROWS) - {"ce3-kd"}
+    assert document.system("ce3-kd").failed.startswith("in the study: the ensemble")
+    assert all(system.seeds == 1 for system in document.finished)
+    assert document.relevant_from == 2
+    assert document.system("colbert").unjudged > 0
+    (judged,) = document.label_quality
+    assert "passages without a judgement left out" in judged.title
+    assert sorted(judged.teachers["cross-encoder"]) == ["1", "2", "3"], "each grade as the cut-off"
+    assert len(document.comparisons["nDCG@10"].pairs) == 45
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--set", "train.steps=3"), 2, "takes all settings but [data] from the study"),
+        ((), 1, "has no study.json"),
+    ],
+)
+def test_a_transfer_that_cannot_be(
+    recipe: Recipe,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["transfer", str(tmp_path), recipe.data.source, "--out", str(tmp_path / "out"), *arguments])
+    assert stop.value.code == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"recipe\.json cannot be read"):
+        study_recipe(tmp_path)
+    write_json(tmp_path / "recipe.json", recipe.as_dict())
+    assert study_recipe(tmp_path) == recipe
+    with pytest.raises(UsageError, match="is the study itself"):
+        transfer(tmp_path, recipe.data, tmp_path)

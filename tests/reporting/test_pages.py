@@ -1,0 +1,120 @@
+"""Pages for a documentation: figures and ids alone, the same bytes again, and an index over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from studies import BAD
+
+from colabel.cli import main
+from colabel.errors import ArtefactError, UsageError
+from colabel.reporting import StudyDocument, write_index, write_pages, write_study
+
+
+@pytest.fixture
+def study_folder(full_study: StudyDocument, tmp_path: Path) -> Path:
+    """A study whose recipe, notes and failures name folders of a machine."""
+    failed = dataclasses.replace(full_study.systems[10], failed="/home/me/studies/x/theta is damaged; train again")
+    document = dataclasses.replace(
+        full_study,
+        systems=(*full_study.systems[:10], failed, *full_study.systems[11:]),
+        recipe='[data]\nsource = "/home/me/data/caves"\n',
+        notes=("See ../../home/me/notes.txt.",),
+    )
+    folder = tmp_path / "caves"
+    folder.mkdir()
+    write_study(folder, document)
+    return folder
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_pages_hold_figures_and_ids_alone(study_folder: Path, full_study: StudyDocument, tmp_path: Path) -> None:
+    write_pages(study_folder, tmp_path / "results")
+    everything = b"".join(written(tmp_path / "results").values()).decode()
+    assert "home/me" not in everything
+    assert 'source = "…/caves"' in everything
+    assert "…/theta is damaged" in everything
+    texts = [full_study.examples[0].query, "formed within the ice", "Glacier cave", BAD]
+    texts += [token.token for token in full_study.examples[0].tokens if token.token != "ice"]
+    assert not [text for text in texts if text in everything]
+    assert "- 41 → 3 **hidden positive** d17" in (tmp_path / "results" / "caves.md").read_text()
+
+
+def test_the_same_study_gives_the_same_pages(study_folder: Path, tmp_path: Path) -> None:
+    first = write_pages(study_folder, tmp_path / "results")
+    before = written(tmp_path / "results")
+    (tmp_path / "results" / "caves" / "old.svg").write_text("of an earlier version")
+    assert write_pages(study_folder, tmp_path / "results") == first
+    assert written(tmp_path / "results") == before
+    assert write_index(tmp_path / "results").read_bytes() == before["README.md"]
+
+
+def test_plots_are_whole_files(study_folder: Path, tmp_path: Path) -> None:
+    write_pages(study_folder, tmp_path / "results")
+    page = (tmp_path / "results" / "caves.md").read_text()
+    plots = sorted((tmp_path / "results" / "caves").glob("*.svg"))
+    assert {"difference-0.svg", "dev-seconds.svg", "precision-recall-0-0-pooled.svg"} <= {path.name for path in plots}
+    for path in plots:
+        assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        assert "--series-1" in path.read_text()
+        assert f"](caves/{path.name})" in page
+
+
+def test_the_index_compares_all_studies(study_folder: Path, full_study: StudyDocument, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_pages(study_folder, results)
+    fewer = dataclasses.replace(full_study, name="other", measures=("nDCG@10",), systems=full_study.systems[:3])
+    (tmp_path / "o").mkdir()
+    write_study(tmp_path / "o", fewer)
+    (results / "README.reading.md").write_text("What holds: *little*.\n")
+    (results / "caves.reading.md").write_text("Caves are special.\n")
+    write_pages(tmp_path / "o", results, "other")
+    write_pages(study_folder, results)
+    index = (results / "README.md").read_text()
+    assert index.startswith("# Results\n\nWhat holds: *little*.\n")
+    assert (results / "caves.md").read_text().splitlines()[2] == "Caves are special."
+    assert index.count("\n## ") == 3
+    table = [line.split(" | ") for line in index.split("## nDCG@10")[1].split("## ")[0].strip().splitlines()]
+    assert table[0][1:] == ["[caves](caves.md)", "[other](other.md) |"]
+    rows = {line[0].removeprefix("| "): line[1:] for line in table[2:]}
+    best = max(system.means["nDCG@10"] for system in full_study.finished)
+    assert rows["Collective self-KD (β = 1)"] == [f"**{best:.3f}** ▲", "– |"]
+    assert rows["Plain encoder, not trained"][0].endswith("▼")
+    assert rows["ColBERT"][1].startswith("**")
+
+
+def test_figures_are_rounded_and_pairs_are_those_with_the_reference(study_folder: Path, tmp_path: Path) -> None:
+    write_pages(study_folder, tmp_path / "results")
+    found = json.loads((tmp_path / "results" / "caves.json").read_text())
+    assert len(found["significance"]["nDCG@10"]["pairs"]) == 12
+    value = found["systems"]["colbert"]["nDCG@10"]
+    assert value == round(value, 6)
+
+
+def test_mistakes(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("README", "a b", "../x"):
+        with pytest.raises(UsageError, match="cannot be the name of a page"):
+            write_pages(study_folder, tmp_path / "results", name)
+    (tmp_path / "results").mkdir(exist_ok=True)
+    (tmp_path / "results" / "x.json").write_text('{"name": "x"}')
+    with pytest.raises(ArtefactError, match=r"x\.json has no 'measures'"):
+        write_index(tmp_path / "results")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(study_folder), "--name", "x"])
+    assert stop.value.code == 2
+    assert "add --pages FOLDER" in capsys.readouterr().err
+
+
+def test_the_command(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(study_folder), "--pages", str(tmp_path / "results"), "--name", "c"])
+    captured = capsys.readouterr()
+    assert not stop.value.code, captured.err
+    assert captured.out.split()[3:] == [str(tmp_path / "results" / name) for name in ("c.md", "c.json", "README.md")]
