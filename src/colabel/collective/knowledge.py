@@ -120,7 +120,7 @@ def collect(
         raise DataError(f"the split '{split}' of {dataset.name} has no queries")
     with folder_lock(out):
         (out / _FILE).unlink(missing_ok=True)  # until all parts fit together again
-        encoder = read_manifest(index.folder / "encoder").fingerprint
+        encoder = read_manifest(index.encoder_folder).fingerprint
         build_query_store(index.encoder, encoder, queries, out / "queries", progress)
         ranking = rank(LateInteraction(index, "theta"), queries, out / "ranking", depth=depth, progress=progress)
         labelled = dataset.positives(split) if settings.feedback != "top" else None
