@@ -26,11 +26,11 @@ FLOW: list[set[str]] = [
     {"collective"},
     {"teachers"},
     {"labels"},
+    {"cluster"},
     {"train"},
     {"evaluation"},
     {"reporting"},
     {"pipeline"},
-    {"cluster"},
     {"cli"},
     {"__main__"},
 ]

@@ -15,10 +15,10 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ from colabel.settings import EncoderSettings, IndexSettings
 from colabel.types import Passage
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SCRATCH = "scratch"
 """The home of shards that stay on the disk of the node that made them."""
@@ -193,7 +195,7 @@ class Desk:
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
         self._shards: OrderedDict[tuple[str, str, str, int], Shard] = OrderedDict()
-        self._encoder: tuple[str, Encoder] | None = None
+        self._kept: dict[str, tuple[str, Any]] = {}
 
     def shard(self, source: ShardSource, number: int) -> Shard:
         """An opened shard, made first where it is nowhere to be found."""
@@ -271,25 +273,37 @@ class Desk:
 
     def encoder(self, source: ShardSource) -> Encoder:
         """The model of an index; the last one stays loaded."""
-        if self._encoder is None or self._encoder[0] != source.plan.encoder:
-            self._encoder = None  # two models at a time may not fit
-            self._encoder = (source.plan.encoder, open_encoder(self._encoder_folder(source), source.encoder))
-        return self._encoder[1]
+        return self.keep(
+            "encoder", source.plan.encoder, lambda: open_encoder(self._encoder_folder(source), source.encoder)
+        )
+
+    def keep(self, kind: str, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` made for ``key``; of each kind the last one is kept."""
+        if self._kept.get(kind, ("", None))[0] != key:
+            self._kept.pop(kind, None)  # two models at a time may not fit
+            self._kept[kind] = (key, make())
+        kept: T = self._kept[kind][1]
+        return kept
+
+    def unpack(self, model: Model, folder: Path) -> None:
+        """Write a model's files to ``folder``, once for all processes of this machine."""
+        with _patient_lock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.exists():
+                arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
+                arriving.mkdir(parents=True, exist_ok=True)
+                model.unpack(arriving)
+                arriving.rename(folder)
 
     def _encoder_folder(self, source: ShardSource) -> Path:
         folder = self.home(source) / _ENCODER
         if _is_encoder(folder, source.plan.encoder) or source.shared:
             return folder
-        with _patient_lock(folder.with_name(f".{folder.name}.lock")):
-            if _is_encoder(folder, source.plan.encoder):
-                return folder
-            if source.model is not None:
-                arriving = folder.with_name(f".{_ENCODER}.arriving-{os.getpid()}")
-                arriving.mkdir(parents=True, exist_ok=True)
-                source.model.unpack(arriving)
-                arriving.rename(folder)
-            elif source.remote is not None:
-                fetch(f"{source.remote}/{source.plan.key}/{_ENCODER}", folder)
+        if source.model is not None:
+            self.unpack(source.model, folder)
+        elif source.remote is not None:
+            with _patient_lock(folder.with_name(f".{folder.name}.lock")):
+                if not folder.exists():
+                    fetch(f"{source.remote}/{source.plan.key}/{_ENCODER}", folder)
         return folder
 
 

@@ -4,7 +4,7 @@ from colabel.pipeline.chain import Chain
 from colabel.pipeline.comparison import plan_study, study
 from colabel.pipeline.method import RunResult, demo, run
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
-from colabel.pipeline.workbench import Workbench
+from colabel.pipeline.workbench import Workbench, choose_cluster
 
 __all__ = [
     "SYSTEMS",
@@ -12,6 +12,7 @@ __all__ = [
     "RunResult",
     "System",
     "Workbench",
+    "choose_cluster",
     "collective_slug",
     "demo",
     "parse_system",

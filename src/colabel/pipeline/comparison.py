@@ -34,8 +34,9 @@ def study(
     """
     with folder_lock(out):
         comparison = Study(recipe, out, progress)
-        comparison.run_all()
-        document = describe(comparison, recipe_text)
+        with comparison.bench:
+            comparison.run_all()
+            document = describe(comparison, recipe_text)
         write_study(out, document)
     return document, report(out)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV
@@ -13,8 +14,20 @@ from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.index import Index, build_index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Ranking, rank
-from colabel.settings import Recipe
+from colabel.settings import ComputeSettings, Recipe
 from colabel.train import DevPool, dev_pool
+
+if TYPE_CHECKING:
+    from colabel.cluster import Cluster
+
+
+def choose_cluster(settings: ComputeSettings) -> Cluster | None:
+    """The cluster that the settings name; None where this process does all the work."""
+    if settings.engine == "local":
+        return None
+    from colabel.cluster import Cluster
+
+    return Cluster(settings)
 
 
 class Workbench:
@@ -25,10 +38,24 @@ class Workbench:
         self.out = out
         self.progress = progress
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the workers go, where there are any."""
+        cluster = self.__dict__.pop("cluster", None)
+        if cluster is not None:
+            cluster.close()
+
     @cached_property
     def dataset(self) -> Dataset:
         """The collection with its visible labels."""
         return load_dataset(self.recipe.data, cache=self.out / "data", progress=self.progress)
+
+    @cached_property
+    def cluster(self) -> Cluster | None:
+        """The workers that take stages over, where the recipe's engine is a cluster."""
+        return choose_cluster(self.recipe.compute)
 
     @property
     def takes_teacher(self) -> bool:
@@ -51,7 +78,8 @@ class Workbench:
     def build_index(self, out: Path, model: str) -> Index:
         """Index the collection with a model."""
         encoder = dataclasses.replace(self.recipe.encoder, model=model)
-        return build_index(
+        build = build_index if self.cluster is None else self.cluster.build_index
+        return build(
             self.dataset, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
         )
 
