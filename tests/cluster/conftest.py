@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,18 +20,21 @@ from colabel.settings import (
 )
 from tests.train.small import write_collection
 
+if TYPE_CHECKING:
+    from colabel.cluster.pool import WorkerPool
+
 CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 0}
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def small_ray() -> Iterator[None]:
-    """Two processors and a small object store, whatever the machine has; without a home for Ray's own statistics."""
+    """Room for the workers of two pools and a small object store, whatever the machine has."""
     ray = pytest.importorskip("ray", reason="ray is not installed (the extra 'ray' brings it)")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, Ray spells it so; a busy machine would starve them
     ray.init(
         address="local",
-        num_cpus=2,
+        num_cpus=4,
         include_dashboard=False,
         object_store_memory=200 * 2**20,
         log_to_driver=False,
@@ -38,6 +42,17 @@ def small_ray() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def pool(small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    """Two workers that all tests share, since a worker takes seconds to start."""
+    from colabel.cluster.pool import WorkerPool
+
+    scratch = tmp_path_factory.mktemp("workers") / "scratch"
+    workers = WorkerPool(ComputeSettings(engine="ray", workers=2, retries=2, patience=120.0, scratch=str(scratch)))
+    yield workers
+    workers.close()
 
 
 @pytest.fixture(scope="session")

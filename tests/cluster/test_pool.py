@@ -16,14 +16,7 @@ from colabel.errors import ClusterError
 from colabel.settings import ComputeSettings
 from tests.cluster import tasks
 
-SETTINGS = ComputeSettings(engine="ray", workers=2, retries=2, patience=60.0)
-
-
-@pytest.fixture(scope="module")
-def pool(small_ray: None) -> Iterator[WorkerPool]:
-    pool = WorkerPool(SETTINGS)
-    yield pool
-    pool.close()
+pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def results(pool: WorkerPool, function: object, arguments: list[object]) -> list[object]:

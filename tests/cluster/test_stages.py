@@ -14,11 +14,14 @@ import pytest
 from colabel import Index, Recipe, open_labels, run
 from colabel.artefacts import read_manifest
 from colabel.cluster import Cluster
+from colabel.cluster.pool import WorkerPool
 from colabel.collective.knowledge import open_knowledge
 from colabel.data import load_dataset
 from colabel.errors import ClusterError
 from colabel.index.sharded import ShardedIndex
 from colabel.pipeline import Chain, Workbench, parse_system
+
+pytestmark = pytest.mark.usefixtures("small_ray")
 
 FILES = ("runs/zero-shot/run.trec", "runs/colbert/run.trec", "runs/collective-0.5/run.trec")
 
@@ -76,7 +79,9 @@ def test_cross_encoders_annotate_on_the_workers(recipe: Recipe, on_ray: Path, lo
     same_labels(ours.folder, theirs.folder)
 
 
-def test_a_restarted_driver_keeps_finished_shards(recipe: Recipe, on_ray: Path, tmp_path: Path) -> None:
+def test_a_restarted_driver_keeps_finished_shards(
+    recipe: Recipe, on_ray: Path, pool: WorkerPool, tmp_path: Path
+) -> None:
     """The folder as a killed driver leaves it: some shards, no statistics, no index.json."""
     index = tmp_path / "index"
     shutil.copytree(on_ray / "index", index)
@@ -87,44 +92,42 @@ def test_a_restarted_driver_keeps_finished_shards(recipe: Recipe, on_ray: Path, 
     assert len(kept) == 4
     dataset = load_dataset(recipe.data)
     encoder = replace(recipe.encoder, model=str(on_ray / "theta"))
-    cluster = Cluster(recipe.compute)
-    built = cluster.build_index(dataset, index, encoder=encoder, index=recipe.index)
-    cluster.close()
+    built = Cluster(recipe.compute, pool).build_index(dataset, index, encoder=encoder, index=recipe.index)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert (index / "shard-00003/tokens/manifest.json").exists()
     assert built.fingerprint == Index.open(on_ray / "index").fingerprint
 
 
 @pytest.mark.parametrize("storage", ["scratch", "url"])
-def test_shards_that_no_folder_shares(recipe: Recipe, local: Path, tmp_path: Path, storage: str) -> None:
+def test_shards_that_no_folder_shares(
+    recipe: Recipe, local: Path, pool: WorkerPool, tmp_path: Path, storage: str
+) -> None:
     """Workers that see neither the collection nor the index, one killed while it searches, and a disk that is lost."""
     place = "scratch" if storage == "scratch" else f"file://{tmp_path}/far"
-    settings = replace(recipe.compute, storage=place, scratch=str(tmp_path / "scratch"))
+    settings = replace(recipe.compute, storage=place)
     dataset = load_dataset(recipe.data)
     encoder = replace(recipe.encoder, model=str(local / "theta"))
-    cluster = Cluster(settings)
+    cluster = Cluster(settings, pool)
     built = cluster.build_index(dataset, tmp_path / "index", encoder=encoder, index=recipe.index)
     assert not list((tmp_path / "index").glob("shard-*"))
     whole = Index.open(local / "index")
     asked = whole.encoder.encode_queries(["what is glacier made by", "how are fjord formed"]).vectors
     expected = whole.search(asked, 12)
-    os.kill(cluster.pool.workers()[0].process, signal.SIGKILL)
+    os.kill(pool.workers()[0].process, signal.SIGKILL)
     rows, scores = built.search(asked, 12)
     np.testing.assert_array_equal(rows, expected[0])
     np.testing.assert_allclose(scores, expected[1], atol=1e-5)
-    shutil.rmtree(tmp_path / "scratch")
+    shutil.rmtree(pool.settings.scratch)
     np.testing.assert_array_equal(built.search(asked, 12)[0], expected[0])
     opened = cluster.open_index(tmp_path / "index", dataset.passages)
     np.testing.assert_array_equal(opened.search(asked, 12)[0], expected[0])
-    cluster.close()
 
 
-def test_a_poisoned_passage_ends_the_stage_with_its_id(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_broken_passage_ends_the_stage_with_its_row(recipe: Recipe, pool: WorkerPool, tmp_path: Path) -> None:
     """A line that was broken after the collection was opened."""
     source = Path(recipe.data.source)
     shutil.copytree(source, tmp_path / "poisoned")
     dataset = load_dataset(str(tmp_path / "poisoned"))
-    cluster = Cluster(recipe.compute)
     lines = (tmp_path / "poisoned" / "corpus.jsonl").read_text().splitlines(keepends=True)
     with (tmp_path / "poisoned" / "corpus.jsonl").open("r+") as file:  # in place: offsets stay
         file.seek(sum(map(len, lines[:21])))
@@ -132,5 +135,6 @@ def test_a_poisoned_passage_ends_the_stage_with_its_id(recipe: Recipe, tmp_path:
     with pytest.raises(
         ClusterError, match=r"shard 2 of 5 \(rows 16 to 23\): .*the passage in row 21 is not what it was"
     ):
-        cluster.build_index(dataset, tmp_path / "index", encoder=recipe.encoder, index=recipe.index)
-    cluster.close()
+        Cluster(recipe.compute, pool).build_index(
+            dataset, tmp_path / "index", encoder=recipe.encoder, index=recipe.index
+        )

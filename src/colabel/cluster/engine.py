@@ -16,14 +16,15 @@ from colabel.index.shard import ShardSource
 from colabel.index.sharded import ShardedIndex, build_sharded, plan_shards, read_source
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings, IndexSettings
+from colabel.teachers.pairs import PairPredictor
 
 
 class Cluster:
     """The workers of a cluster, for as many indexes and teachers as a run needs."""
 
-    def __init__(self, settings: ComputeSettings) -> None:
+    def __init__(self, settings: ComputeSettings, pool: WorkerPool | None = None) -> None:
         self.settings = settings
-        self.pool = WorkerPool(settings)
+        self.pool = pool or WorkerPool(settings)
 
     def build_index(
         self,
@@ -51,7 +52,7 @@ class Cluster:
             source = self._serve(source, passages, folder / "encoder")
         return ShardedIndex(folder, ClusterShards(self.pool, source), passages=passages)
 
-    def predictor(self, model: str, max_length: int, device: str) -> ClusterPredictor:
+    def predictor(self, model: str, max_length: int, device: str) -> PairPredictor:
         """Scores pairs with a cross-encoder."""
         return ClusterPredictor(self.pool, model, max_length, device)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from colabel.cluster.session import load_ray
 from colabel.data import PassageTable
+from colabel.errors import DataError
 from colabel.types import Passage
 
 _AT_ONCE = 4096  # passages of one answer: a few megabytes
@@ -20,9 +21,12 @@ class TextServer:
     def __init__(self, passages: PassageTable) -> None:
         self._passages = passages
 
-    def texts(self, start: int, stop: int) -> list[Passage]:
-        """Passages ``start`` to ``stop`` − 1."""
-        return list(self._passages.range(start, stop))
+    def texts(self, start: int, stop: int) -> list[Passage] | str:
+        """Passages ``start`` to ``stop`` − 1, or what is wrong with them."""
+        try:
+            return list(self._passages.range(start, stop))
+        except DataError as error:
+            return str(error)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,10 @@ class ServedTexts:
         """Passages ``start`` to ``stop`` − 1, some thousands at a time."""
         ray = load_ray()
         for first in range(start, stop, _AT_ONCE):
-            yield from ray.get(self.server.texts.remote(first, min(first + _AT_ONCE, stop)))
+            answer: list[Passage] | str = ray.get(self.server.texts.remote(first, min(first + _AT_ONCE, stop)))
+            if isinstance(answer, str):
+                raise DataError(answer)
+            yield from answer
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,7 @@ class Desk:
         folder = self.home(source) / shard_name(number)
         if self._state(source, number) == source.engine:
             return folder
+        self._encoder_folder(source)
         with _patient_lock(folder.with_name(f".{folder.name}.lock")):
             if self._state(source, number) is None and source.remote is not None:
                 self._fetch(source, number, folder)

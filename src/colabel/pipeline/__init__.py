@@ -2,9 +2,10 @@
 
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.comparison import plan_study, study
+from colabel.pipeline.engines import choose_engine
 from colabel.pipeline.method import RunResult, demo, run
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
-from colabel.pipeline.workbench import Workbench, choose_cluster
+from colabel.pipeline.workbench import Workbench
 
 __all__ = [
     "SYSTEMS",
@@ -12,7 +13,7 @@ __all__ = [
     "RunResult",
     "System",
     "Workbench",
-    "choose_cluster",
+    "choose_engine",
     "collective_slug",
     "demo",
     "parse_system",

@@ -162,7 +162,7 @@ class Chain:
             collective=self.recipe.collective,
             labels=self.recipe.labels,
             cross_encoder=self.recipe.cross_encoder,
-            predictor=None if self.bench.cluster is None else self.bench.cluster.predictor,
+            predictor=self.bench.engine.predictor,
             progress=self.progress,
         )
 

@@ -5,29 +5,18 @@ from __future__ import annotations
 import dataclasses
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
-from colabel.index import Index, build_index
+from colabel.index import Index
+from colabel.pipeline.engines import Engine, choose_engine
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Ranking, rank
-from colabel.settings import ComputeSettings, Recipe
+from colabel.settings import Recipe
 from colabel.train import DevPool, dev_pool
-
-if TYPE_CHECKING:
-    from colabel.cluster import Cluster
-
-
-def choose_cluster(settings: ComputeSettings) -> Cluster | None:
-    """The cluster that the settings name; None where this process does all the work."""
-    if settings.engine == "local":
-        return None
-    from colabel.cluster import Cluster
-
-    return Cluster(settings)
 
 
 class Workbench:
@@ -43,9 +32,9 @@ class Workbench:
 
     def __exit__(self, *_: object) -> None:
         """Let the workers go, where there are any."""
-        cluster = self.__dict__.pop("cluster", None)
-        if cluster is not None:
-            cluster.close()
+        engine: Engine | None = self.__dict__.pop("engine", None)
+        if engine is not None:
+            engine.close()
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -53,9 +42,9 @@ class Workbench:
         return load_dataset(self.recipe.data, cache=self.out / "data", progress=self.progress)
 
     @cached_property
-    def cluster(self) -> Cluster | None:
-        """The workers that take stages over, where the recipe's engine is a cluster."""
-        return choose_cluster(self.recipe.compute)
+    def engine(self) -> Engine:
+        """Who does the heavy stages: this process, or the workers of a cluster."""
+        return choose_engine(self.recipe.compute)
 
     @property
     def takes_teacher(self) -> bool:
@@ -78,8 +67,7 @@ class Workbench:
     def build_index(self, out: Path, model: str) -> Index:
         """Index the collection with a model."""
         encoder = dataclasses.replace(self.recipe.encoder, model=model)
-        build = build_index if self.cluster is None else self.cluster.build_index
-        return build(
+        return self.engine.build_index(
             self.dataset, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
         )
 
