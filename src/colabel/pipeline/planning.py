@@ -16,7 +16,8 @@ from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
 
 _SAMPLE = 48  # passages encoded to learn this machine's speed
-_TRAINING_PASS = 3.2  # a training step's time by that of encoding the same passages: forward, backward, update
+TRAINING_PASS = 3.2
+"""A training step's time by that of encoding the same passages: forward, backward, update."""
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
 
 
@@ -88,7 +89,7 @@ def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
 def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> Stage:
     settings, distil = bench.recipe.cross_encoder, bench.recipe.distil
     models = len(settings.models) if system.target == "ensemble" else 1
-    pairs = settings.steps * settings.batch_queries * (1 + settings.negatives) * _TRAINING_PASS * _PAIR_PASS
+    pairs = settings.steps * settings.batch_queries * (1 + settings.negatives) * TRAINING_PASS * _PAIR_PASS
     drawn = distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS
     done = _finished(chain.out / "labels" / system.slug)
     trained = 0.0 if settings.checkpoints else pairs
@@ -97,7 +98,7 @@ def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> 
 
 def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:
     """Seconds of the steps, and of evaluating on dev."""
-    steps = settings.steps * settings.batch_queries * settings.passages * _TRAINING_PASS / rate
+    steps = settings.steps * settings.batch_queries * settings.passages * TRAINING_PASS / rate
     if not settings.evaluate_every or DEV not in bench.dataset.splits:
         return steps
     queries = min(settings.evaluate_queries, len(bench.dataset.positives(DEV)))
