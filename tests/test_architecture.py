@@ -39,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "sentence_transformers": {"encode", "train", "teachers"},
     "transformers": {"encode", "train"},
     "faiss": {"index"},
+    "fsspec": {"index"},
     "bm25s": {"ranking"},
     "Stemmer": {"ranking"},
     "ir_measures": {"measures", "evaluation"},
