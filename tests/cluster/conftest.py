@@ -30,6 +30,7 @@ CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 0}
 def small_ray() -> Iterator[None]:
     """Room for the workers of two pools and a small object store, whatever the machine has."""
     ray = pytest.importorskip("ray", reason="ray is not installed (the extra 'ray' brings it)")
+    os.environ["RAY_raylet_start_wait_time_s"] = "120"  # noqa: SIM112, Ray spells it so
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, Ray spells it so; a busy machine would starve them
     ray.init(

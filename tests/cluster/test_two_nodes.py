@@ -36,6 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
 
     if ray.is_initialized():
         ray.shutdown()
+    os.environ["RAY_raylet_start_wait_time_s"] = "120"  # noqa: SIM112, Ray spells it so
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, Ray spells it so
     memory = 150 * 2**20
