@@ -29,7 +29,8 @@ from sentence_transformers import CrossEncoder
 from sklearn.cluster import KMeans
 
 from colabel.collective import Feedback, choose_feedback, expand, extract
-from colabel.collective.extraction import NEIGHBOURS, cluster_feedback
+from colabel.collective.clustering import cluster_feedback
+from colabel.collective.extraction import NEIGHBOURS
 from colabel.collective.kmeans import spread_start
 from colabel.data import load_dataset
 from colabel.encode.weights import resolve_model

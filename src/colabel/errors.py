@@ -4,9 +4,11 @@
     ├── UsageError            the call is wrong: an unknown command, option or file name     exit 2
     │   └── SettingsError     a setting is unknown, of the wrong type or out of range        exit 2
     ├── DataError             a collection, query, label or run file is wrong                exit 1
+    │   └── EncodingError     a batch of passages cannot be encoded                          exit 1
     ├── ArtefactError         an output folder is foreign, damaged or of another version     exit 1
     │   └── LockedError       another process is writing to the output folder                exit 1
     ├── TrainingError         training cannot go on: not a number, out of memory             exit 1
+    ├── ClusterError          work on a cluster cannot go on: no worker, a task that fails   exit 1
     └── MissingExtraError     an optional library is not installed                           exit 1
 
 Each carries one sentence (or a few) that says what was found, where, what was expected and what to do.
@@ -43,6 +45,14 @@ class DataError(ColabelError):
         super().__init__(f"{location(file, line)}: {message}" if file else message)
 
 
+class EncodingError(DataError):
+    """A batch of passages cannot be encoded; ``places`` are theirs among the texts of the call."""
+
+    def __init__(self, message: str, places: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.places = places
+
+
 class ArtefactError(ColabelError):
     """An artefact folder is foreign, damaged or cannot be replaced."""
 
@@ -53,6 +63,10 @@ class LockedError(ArtefactError):
 
 class TrainingError(ColabelError):
     """Training cannot go on."""
+
+
+class ClusterError(ColabelError):
+    """Work on a cluster cannot go on."""
 
 
 class MissingExtraError(ColabelError):

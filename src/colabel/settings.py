@@ -566,6 +566,52 @@ class StudySettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
+class ComputeSettings(Settings):
+    """``[compute]``: where the stages run. The results do not depend on it."""
+
+    section: ClassVar[str] = "compute"
+
+    engine: str = setting(
+        "local", choices=("local", "ray"), help="this process, or the workers of a Ray cluster (`colabel[ray]`)"
+    )
+    address: str = setting(
+        "", help="the cluster: 'auto' for the one this machine belongs to, 'HOST:PORT'; empty: one is started here"
+    )
+    workers: int = setting(0, low=0, high=100_000, help="worker processes; 0: as many as the cluster has room for")
+    cpus: int = setting(1, low=1, high=1024, help="cores of a worker")
+    gpus: float = setting(0.0, low=0.0, high=1.0, help="share of a GPU that a worker takes; 1: one for each")
+    shard_passages: int = setting(
+        65_536,
+        low=1,
+        high=100_000_000,
+        help="passages of a shard, rounded up to a multiple of 'index.shard_passages'",
+    )
+    storage: str = setting(
+        "",
+        help="where shards are kept: empty for the index's own folder, which all workers must see; an fsspec URL such "
+        "as s3://bucket/folder; or 'scratch', each on the disk of the node that made it",
+    )
+    scratch: str = setting(
+        "",
+        help="a node's folder for models, shards fetched from a URL, and shards kept by 'scratch'; may name "
+        "environment variables such as $TMPDIR; empty: 'colabel-scratch' in the system's temporary folder",
+    )
+    retries: int = setting(3, low=0, high=1000, help="how often a task is tried again after its worker died")
+    patience: float = setting(600.0, low=1.0, high=1e6, help="seconds without any worker after which a stage gives up")
+    memory: int = setting(
+        0, low=0, high=2**50, help="bytes of the object store of a cluster that is started here; 0: Ray's choice"
+    )
+
+    def check(self) -> None:
+        """Refuse a storage that is neither a URL nor a name we know."""
+        if self.storage and self.storage != "scratch" and "://" not in self.storage:
+            raise SettingsError(
+                f"'compute.storage' is '{self.storage}'; expected an empty string, 'scratch' or a URL such as "
+                "s3://bucket/folder (file:///folder for a folder that all workers see)"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class Recipe(Settings):
     """A whole run: one table per stage."""
 
@@ -579,4 +625,5 @@ class Recipe(Settings):
     distil: DistilSettings = setting(DistilSettings(), help="training of the student")
     cross_encoder: CrossEncoderSettings = setting(CrossEncoderSettings(), help="cross-encoder teachers")
     study: StudySettings = setting(StudySettings(), help="the comparison of systems")
+    compute: ComputeSettings = setting(ComputeSettings(), help="where the stages run")
     seed: int = setting(0, low=0, high=2**31 - 1, help="one seed for everything that draws at random")

@@ -19,6 +19,7 @@ from colabel.cli.evaluate import evaluate_command, label_quality_command
 from colabel.cli.labels import export_command, label_command
 from colabel.cli.missing import missing_command
 from colabel.cli.output import configure_logging, fail
+from colabel.cli.plan import plan_command
 from colabel.cli.report import report_command
 from colabel.cli.run import distil_command, run_command, study_command, train_command, transfer_command
 from colabel.cli.search import index_command, rank_command, search_command
@@ -53,6 +54,7 @@ for _command in (
     label_command,
     label_quality_command,
     missing_command,
+    plan_command,
     rank_command,
     report_command,
     run_command,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from colabel.pipeline.engines import Engine
     from colabel.settings import Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,3 +48,15 @@ def recipe_settings(dataset: str, overrides: tuple[str, ...]) -> Recipe:
     if dataset.endswith(".toml"):
         return load_recipe(Path(dataset), overrides)
     return recipe_from_overrides(dataset, overrides)
+
+
+@contextmanager
+def chosen_engine(recipe: Recipe) -> Iterator[Engine]:
+    """Who does the heavy stages, while the block runs."""
+    from colabel.pipeline import choose_engine
+
+    engine = choose_engine(recipe.compute)
+    try:
+        yield engine
+    finally:
+        engine.close()

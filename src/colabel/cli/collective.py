@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
+from colabel.cli.arguments import (
+    DATASET_HELP,
+    chosen_engine,
+    dataset_argument,
+    json_option,
+    out_option,
+    recipe_settings,
+)
 from colabel.cli.labels import same_data
 from colabel.cli.output import beside, emit, print_json, table, terminal_progress
 from colabel.cli.search import hit_lines
@@ -37,14 +44,14 @@ if TYPE_CHECKING:
 @out_option("Folder of the knowledge.")
 def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path, split: str, out: Path) -> None:
     """Thin call of :func:`colabel.collect`."""
-    from colabel import Index, collect, load_dataset
+    from colabel import collect, load_dataset
 
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress, beside(out, "work") as scratch:
+    with terminal_progress() as progress, beside(out, "work") as scratch, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         knowledge = collect(
             loaded,
-            Index.open(index_folder),
+            engine.open_index(index_folder, loaded.passages),
             out,
             settings=recipe.collective,
             split=split,

@@ -13,6 +13,7 @@ import click
 from colabel.cli.arguments import (
     DATASET_HELP,
     F,
+    chosen_engine,
     dataset_argument,
     json_option,
     out_option,
@@ -119,13 +120,16 @@ def label_command(
     choice = TeacherChoice(
         teacher, models, scores, standardise, parts, weight, scale, device=recipe.encoder.device, cache=pairs
     )
-    with terminal_progress() as progress, beside(out, "work") as scratch:
-        knowledge = open_knowledge(knowledge_folder)
+    with terminal_progress() as progress, beside(out, "work") as scratch, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
+        knowledge = open_knowledge(
+            knowledge_folder, open_index=lambda folder: engine.open_index(folder, loaded.passages)
+        )
         chosen = make_teacher(
             choice,
             loaded,
             knowledge=knowledge,
+            predictor=engine.predictor,
             split=knowledge.split,
             collective=_collective(recipe, dataset, overrides, knowledge),
             labels=recipe.labels,

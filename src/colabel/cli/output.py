@@ -81,6 +81,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def rate(speed: float) -> str:
+    """Units a second, or a minute where that says more.
+
+    >>> rate(1234.5), rate(0.05)
+    ('1,234/s', '3.0/min')
+    """
+    return f"{speed:,.0f}/s" if speed >= 1 else f"{60 * speed:,.1f}/min"
+
+
 @contextmanager
 def terminal_progress(*, lines: bool = False) -> Iterator[Progress]:
     """Bars on stderr while the block runs; silent where stderr is not a terminal or --quiet was given.
@@ -123,7 +132,7 @@ class _Bar:
     def advance(self, steps: int = 1) -> None:
         self._bar.advance(self._task, steps)
         speed = self._bar.tasks[self._bar.task_ids.index(self._task)].speed
-        self._bar.update(self._task, rate=f"{speed:,.0f}/s" if speed else "")
+        self._bar.update(self._task, rate=rate(speed) if speed else "")
 
     def close(self) -> None:
         self._bar.remove_task(self._task)

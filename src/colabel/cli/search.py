@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from colabel.cli.arguments import DATASET_HELP, dataset_argument, json_option, out_option, recipe_settings
+from colabel.cli.arguments import (
+    DATASET_HELP,
+    chosen_engine,
+    dataset_argument,
+    json_option,
+    out_option,
+    recipe_settings,
+)
 from colabel.cli.output import beside, emit, print_json, terminal_progress
 from colabel.errors import UsageError
 
@@ -35,12 +42,12 @@ if TYPE_CHECKING:
 @out_option("Folder of the index.")
 def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     """Thin call of :func:`colabel.build_index`."""
-    from colabel import build_index, load_dataset
+    from colabel import load_dataset
 
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress:
+    with terminal_progress() as progress, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=out / "data", progress=progress)
-        index = build_index(
+        index = engine.build_index(
             loaded, out, data=recipe.data, encoder=recipe.encoder, index=recipe.index, progress=progress
         )
     counts = index.store.manifest.counts
@@ -119,20 +126,20 @@ def rank_command(
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.rank`."""
-    from colabel import Bm25, Index, LateInteraction, load_dataset, rank
+    from colabel import Bm25, LateInteraction, load_dataset, rank
 
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
     if bm25 and prf:
         raise UsageError("--prf expands queries of an index; it does not go with --bm25")
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress, beside(out, "work") as scratch:
+    with terminal_progress() as progress, beside(out, "work") as scratch, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         ranker: Any
         if index_folder is None:
             ranker = Bm25(loaded.passages, recipe.rank, scratch / "bm25", progress)
         else:
-            index = Index.open(index_folder)
+            index = engine.open_index(index_folder, loaded.passages)
             index.check_collection(loaded.passages)
             ranker = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed) or LateInteraction(index)
         ranking = rank(

@@ -10,7 +10,6 @@ import numpy as np
 from colabel.collective.expansion import expand, expansion_weights
 from colabel.collective.knowledge import Knowledge
 from colabel.index import Index
-from colabel.index.exact import score_rows
 from colabel.ranking.ask import Hit, hits
 
 
@@ -87,5 +86,5 @@ def _feedback(index: Index, knowledge: Knowledge, query_id: str) -> list[Hit]:
     """Feedback passages with φ of each; labelled ones may stand anywhere in θ's ranking."""
     rows = knowledge.feedback([query_id])[0].astype(np.int64)
     rows = rows[rows >= 0]
-    scores = score_rows(knowledge.queries.vectors([query_id]), index.store.shards, rows[None])
-    return hits(index, rows, scores[0].numpy())
+    scores = index.store.score(knowledge.queries.vectors([query_id]), rows[None])
+    return hits(index, rows, scores[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ _FILE = "knowledge.json"
 class Knowledge:
     """An opened knowledge folder."""
 
-    def __init__(self, folder: Path, index: Index | None = None) -> None:
+    def __init__(
+        self, folder: Path, index: Index | None = None, open_index: Callable[[Path], Index] = Index.open
+    ) -> None:
         table = _read(folder)
         self.folder = folder
         self.split: str = table["split"]
@@ -48,13 +50,13 @@ class Knowledge:
         self.ranking: Ranking = open_ranking(folder / "ranking")
         self._centroids = CentroidStore(folder / "centroids")
         self._place = Path(os.path.normpath(folder.resolve() / table["index"]))
-        self._index = index
+        self._index, self._open_index = index, open_index
         self.fingerprint = self._centroids.manifest.fingerprint
 
     @cached_property
     def index(self) -> Index:
         """The index from which it was collected."""
-        index = self._index or Index.open(self._place)
+        index = self._index or self._open_index(self._place)
         if self._centroids.manifest.inputs["index"] != index.fingerprint:
             raise ArtefactError(f"{index.folder} is not the index that {self.folder} was collected from; collect again")
         return index
@@ -120,7 +122,7 @@ def collect(
         raise DataError(f"the split '{split}' of {dataset.name} has no queries")
     with folder_lock(out):
         (out / _FILE).unlink(missing_ok=True)  # until all parts fit together again
-        encoder = read_manifest(index.folder / "encoder").fingerprint
+        encoder = read_manifest(index.encoder_folder).fingerprint
         build_query_store(index.encoder, encoder, queries, out / "queries", progress)
         ranking = rank(LateInteraction(index, "theta"), queries, out / "ranking", depth=depth, progress=progress)
         labelled = dataset.positives(split) if settings.feedback != "top" else None
@@ -132,9 +134,11 @@ def collect(
     return knowledge
 
 
-def open_knowledge(folder: Path, index: Index | None = None) -> Knowledge:
-    """Open a finished knowledge folder."""
-    return Knowledge(folder, index)
+def open_knowledge(
+    folder: Path, index: Index | None = None, *, open_index: Callable[[Path], Index] = Index.open
+) -> Knowledge:
+    """Open a finished knowledge folder; ``open_index`` opens the index that it remembers, where none is given."""
+    return Knowledge(folder, index, open_index)
 
 
 def _say_fallbacks(knowledge: Knowledge) -> None:

@@ -85,6 +85,10 @@ class PassageTable:
         """Another process opens the file itself."""
         return PassageTable, (self.path, self._parse, np.asarray(self._offsets), self.ids, self.fingerprint)
 
+    def without_ids(self) -> PassageTable:
+        """The texts alone, for a process that asks for them by row: a fraction of the memory."""
+        return PassageTable(self.path, self._parse, self._offsets, StringTable.of(()), self.fingerprint)
+
     def get(self, passage_id: str) -> Passage:
         """The passage with this id."""
         row = self.ids.row(passage_id)

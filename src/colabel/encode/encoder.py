@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from colabel.errors import DataError, UsageError
+from colabel.errors import DataError, EncodingError, UsageError
 from colabel.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -132,9 +132,13 @@ class Encoder:
         for number, rows in enumerate(length_batches(lengths, self.batch_tokens)):
             if number % _BATCHES_BETWEEN_TRIMS == 0:
                 give_memory_back()
-            features = self._forward([texts[row] for row in rows], "document")
+            features = self._forward_passages([texts[row] for row in rows], rows)
             mask = features["attention_mask"].bool().cpu()
             batch_vectors = features["token_embeddings"].to(torch.float16).cpu()
+            if not torch.isfinite(batch_vectors[mask]).all():
+                good = (batch_vectors.isfinite() | ~mask[..., None]).flatten(1).all(dim=1).tolist()
+                broken = [row for row, fine in zip(rows, good, strict=True) if not fine]
+                raise EncodingError("their vectors are not finite; the model's weights are damaged", tuple(broken))
             batch_ids = features["input_ids"].to(torch.int32).cpu()
             for place, row in enumerate(rows):
                 kept = mask[place]
@@ -145,6 +149,13 @@ class Encoder:
         seconds = time.perf_counter() - start
         log.debug("encoded %d passages, %.0f a second", len(texts), len(texts) / max(seconds, 1e-9))
         return self._join(vectors, token_ids, truncated)
+
+    def _forward_passages(self, texts: list[str], rows: list[int]) -> dict[str, Any]:
+        """A batch through the model; what the libraries below cannot do is said with the batch's places."""
+        try:
+            return self._forward(texts, "document")
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise EncodingError(f"{type(error).__name__}: {error}", tuple(rows)) from error
 
     def _join(
         self, vectors: list[np.ndarray | None], token_ids: list[np.ndarray | None], truncated: int

@@ -33,7 +33,9 @@ from colabel.progress import SILENT, Progress
 from colabel.workers import Workers
 
 _WINDOW_PASSAGES = 2**13  # keeps the ranking of 256 queries, all temporaries together, below 256 MB
-_NOTHING = -(2**63)  # the key of no passage, below that of any passage
+NOTHING = -(2**63)
+"""The key of no passage, below that of any passage."""
+
 _LAST_ROW = 2**32 - 1  # a key has 32 bits for the row number
 
 
@@ -129,7 +131,7 @@ def search_exact(
     """
     blocking = blocking or Blocking()
     _check(queries, shards, k, allowed)
-    best = torch.full((len(queries), k), _NOTHING)
+    best = torch.full((len(queries), k), NOTHING)
     batch = max(1, min(256, blocking.batch_tokens // max(1, queries.shape[1])))
     task = progress.start("search", len(queries) * sum(len(_kept(shard, allowed)) for shard in shards), "pairs")
     try:
@@ -144,11 +146,11 @@ def search_exact(
                         task.advance(len(part) * len(window.rows))
     finally:
         task.close()
-    scores, rows = _decode(best)
-    return scores, rows if tie_ranks is None else _rows_of_ranks(rows, tie_ranks)
+    scores, rows = decode_keys(best)
+    return scores, rows if tie_ranks is None else rows_of_ranks(rows, tie_ranks)
 
 
-def _rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
+def rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
     """The rows behind ranks ``[Q, k]``; −1 stays −1."""
     inverse = np.empty(len(tie_ranks), dtype=np.int64)
     inverse[tie_ranks] = np.arange(len(tie_ranks))
@@ -274,13 +276,13 @@ def _score(queries: Tensor, window: _Window, workers: Workers, blocking: Blockin
 
 def _merge(best: Tensor, scores: Tensor, rows: IntArray) -> Tensor:
     """The k largest of the keys ``best [Q, k]`` and those of passages ``rows [n]`` with ``scores [Q, n]``."""
-    keys = _encode(scores, torch.from_numpy(rows))
+    keys = encode_keys(scores, torch.from_numpy(rows))
     k = best.shape[1]
     best_here = keys.topk(min(k, keys.shape[1])).values
     return torch.cat([best, best_here], dim=1).topk(k).values
 
 
-def _encode(scores: Tensor, rows: Tensor) -> Tensor:
+def encode_keys(scores: Tensor, rows: Tensor) -> Tensor:
     """One int64 key per passage, larger for better passages: the score above, the row (smaller is better) below.
 
     Keys make the order of equal scores independent of block sizes and threads, at the price of one ``topk``.
@@ -289,9 +291,9 @@ def _encode(scores: Tensor, rows: Tensor) -> Tensor:
     return (_ordered(bits).to(torch.int64) << 32) | (_LAST_ROW - rows)
 
 
-def _decode(keys: Tensor) -> tuple[Tensor, Tensor]:
+def decode_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Scores and row numbers of keys."""
-    nothing = keys == _NOTHING
+    nothing = keys == NOTHING
     scores = _ordered((keys >> 32).to(torch.int32)).view(torch.float32)
     rows = _LAST_ROW - (keys & _LAST_ROW)
     return scores.masked_fill(nothing, -torch.inf), rows.masked_fill(nothing, -1)

@@ -37,7 +37,7 @@ from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
 log = logging.getLogger(__name__)
 
-_SETTINGS_FILE = "index.json"
+SETTINGS_FILE = "index.json"
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -57,7 +57,7 @@ def build_index(
     """
     encoder, index = encoder or EncoderSettings(), index or IndexSettings()
     with folder_lock(out):
-        (out / _SETTINGS_FILE).unlink(missing_ok=True)  # until all parts fit together again, it is no index
+        (out / SETTINGS_FILE).unlink(missing_ok=True)  # until all parts fit together again, it is no index
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         model = open_encoder(out / "encoder", encoder)
         stored = build_store(model, prepared.fingerprint, dataset.passages, index, out / "tokens", progress)
@@ -68,7 +68,7 @@ def build_index(
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
         where = None if data is None else data.with_absolute_paths().as_dict()
         table = {"engine": engine, "data": where, "batch_tokens": encoder.batch_tokens}
-        write_json(out / _SETTINGS_FILE, table)
+        write_json(out / SETTINGS_FILE, table)
     return Index(out, passages=dataset.passages, encoder=model)
 
 
@@ -88,15 +88,16 @@ class Index:
     """An opened index: searches passages, finds nearest tokens, gives stored vectors and IDF."""
 
     def __init__(self, folder: Path, *, passages: PassageTable | None = None, encoder: Encoder | None = None) -> None:
-        settings = _read_settings(folder)
+        settings = read_settings(folder)
         self.folder = folder
         self.engine: str = settings["engine"]
-        self.store = TokenStore(folder / "tokens")
+        self.store = self._open_store()
         self._encoder_settings = EncoderSettings(batch_tokens=settings["batch_tokens"])
         self._data: DataSettings | None = settings["data"]
         self._passages = passages
         self._encoder = encoder
-        model = read_manifest(folder / "encoder").fingerprint
+        self.encoder_folder = folder / settings["encoder"]
+        model = read_manifest(self.encoder_folder).fingerprint
         if self.store.manifest.inputs.get("encoder") != model:
             raise ArtefactError(
                 f"{folder} holds the token vectors of another model than its own; build the index again"
@@ -104,16 +105,24 @@ class Index:
         if encoder is not None:
             self._check_dimension(encoder)
 
-    @classmethod
-    def open(cls, folder: Path) -> Index:
-        """Open a finished index folder; model and passages are loaded when they are first needed."""
-        return cls(folder)
+    @staticmethod
+    def open(folder: Path) -> Index:
+        """Open a finished index folder, in one piece or in shards; models and texts are loaded when first needed."""
+        settings = read_settings(folder)
+        if settings["shards"] is None:
+            return Index(folder)
+        from colabel.index.sharded import open_sharded
+
+        return open_sharded(folder, settings)
+
+    def _open_store(self) -> TokenStore:
+        return TokenStore(self.folder / "tokens")
 
     @property
     def encoder(self) -> Encoder:
         """The model that encoded the passages."""
         if self._encoder is None:
-            self._encoder = open_encoder(self.folder / "encoder", self._encoder_settings)
+            self._encoder = open_encoder(self.encoder_folder, self._encoder_settings)
             self._check_dimension(self._encoder)
         return self._encoder
 
@@ -164,7 +173,7 @@ class Index:
     @property
     def fingerprint(self) -> str:
         """Names all that a ranking by this index depends on."""
-        tokens = self.store.manifest.fingerprint
+        tokens = self.store.fingerprint
         return tokens if self.engine == "exact" else fingerprint([tokens, self.ivf.fingerprint])
 
     def search(
@@ -184,17 +193,24 @@ class Index:
         Returns:
             Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
         """
-        if queries.shape[-1] != self.store.dimension:
-            raise UsageError(
-                f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
-                "encode queries with the model of the index"
-            )
+        self._check_width(queries)
         if self.engine == "ivf" and not self._few(allowed):
             return self.ivf.search(queries, k, allowed=allowed)
         scores, rows = search_exact(
             queries, self.store.shards, k, allowed=allowed, tie_ranks=self.store.tie_ranks, progress=progress
         )
         return rows.numpy(), scores.numpy()
+
+    def _check_width(self, queries: torch.Tensor) -> None:
+        if queries.shape[-1] != self.store.dimension:
+            raise UsageError(
+                f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
+                "encode queries with the model of the index"
+            )
+
+    def _check_vectors(self, vectors: torch.Tensor) -> None:
+        if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
+            raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
 
     def _few(self, allowed: npt.NDArray[np.bool_] | None) -> bool:
         """Whether a filter leaves so few passages that exact search over them is the better way."""
@@ -214,8 +230,7 @@ class Index:
             Token ids int32 [n, k] and similarities (dot products) float32 [n, k], nearest first; −1 and −∞ where
             there are fewer.
         """
-        if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
-            raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
+        self._check_vectors(vectors)
         if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO:
             return self.lookup.nearest(vectors, k)
         if self.engine == "ivf" and self.store.tokens > LOOKUP_UP_TO:
@@ -227,14 +242,21 @@ class Index:
         return self.store.idf(token_ids)
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    path = folder / _SETTINGS_FILE
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What ``index.json`` holds."""
+    path = folder / SETTINGS_FILE
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         if table["engine"] not in ("exact", "ivf"):
             raise ValueError(f"unknown engine {table['engine']!r}")
         data = None if table["data"] is None else DataSettings.from_mapping(table["data"])
-        return {"engine": table["engine"], "data": data, "batch_tokens": int(table["batch_tokens"])}
+        return {
+            "engine": table["engine"],
+            "data": data,
+            "batch_tokens": int(table["batch_tokens"]),
+            "encoder": str(table.get("encoder", "encoder")),
+            "shards": table.get("shards"),
+        }
     except FileNotFoundError:
         what = "holds no finished index (it has no index.json)" if folder.is_dir() else "does not exist"
         raise ArtefactError(f"{folder} {what}; build one with `colabel index DATASET --out {folder}`") from None

@@ -13,6 +13,7 @@ rounded to float16 where they are kept in memory.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 from collections.abc import Iterator, Mapping
@@ -58,11 +59,52 @@ def list_count(tokens: int) -> int:
     return int(min(8192, max(1, 2 ** round(math.log2(4 * math.sqrt(max(1, tokens)))))))
 
 
-def build_lookup(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
-    """Group the tokens of a store into lists, in the folder ``out``."""
+def build_lookup(
+    store: TokenStore, out: Path, progress: Progress = SILENT, *, centres: FloatArray | None = None
+) -> None:
+    """Group the tokens of a store into lists, in the folder ``out``.
+
+    ``centres`` float32 [lists, dimension] are those of a larger collection of which the store is a part; None: its own.
+    """
     settings = {"lists": list_count(store.tokens), "iterations": _ITERATIONS, "train": _TRAIN_PER_LIST}
-    plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
-    build(out, plan, lambda space: _write(space, store, progress))
+    inputs = {"tokens": store.manifest.fingerprint}
+    if centres is not None:
+        inputs["centres"] = hashlib.blake2b(centres.tobytes(), digest_size=16).hexdigest()
+    plan = Plan(STAGE, settings, inputs, seed=_SEED)
+    build(out, plan, lambda space: _write(space, store, centres, progress))
+
+
+def centre_sample(tokens: int, content: int) -> tuple[int, IntArray]:
+    """How many lists a store gets, and which of its content tokens (neither special nor markers) teach their centres.
+
+    Returns:
+        The number of lists, and rising ordinals int64 among the content tokens.
+    """
+    lists = max(1, min(list_count(tokens), content // _TRAIN_PER_LIST))
+    wanted = min(content, lists * _TRAIN_PER_LIST)
+    return lists, np.sort(np.random.default_rng(_SEED).choice(content, size=wanted, replace=False))
+
+
+def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
+    """Coarse centres of length 1, float32 [lists, dimension], from sampled vectors [n, dimension]."""
+    faiss: Any = importlib.import_module("faiss")
+    kmeans = faiss.Kmeans(
+        vectors.shape[1],
+        lists,
+        niter=_ITERATIONS,
+        seed=_SEED,
+        spherical=True,
+        min_points_per_centroid=1,
+        max_points_per_centroid=_TRAIN_PER_LIST,
+    )
+    kmeans.train(vectors)
+    return np.asarray(kmeans.centroids, dtype=np.float32)
+
+
+def content_tokens(store: TokenStore) -> IntArray:
+    """Positions in a store of the tokens that are neither special nor markers, rising."""
+    ids = np.concatenate([np.zeros(0, np.int32), *store.token_ids])
+    return np.flatnonzero(~np.isin(ids, np.array(store.special_token_ids, np.int32)))
 
 
 class TokenLookup:
@@ -200,11 +242,12 @@ def _keys(owners: IntArray, values: FloatArray) -> IntArray:
     return (owners << 32) + (2**31 - 1 - rising)
 
 
-def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[str, Any]:
-    lists = list_count(store.tokens)
-    content = np.flatnonzero(~np.isin(np.concatenate(store.token_ids), np.array(store.special_token_ids, np.int32)))
-    lists = max(1, min(lists, len(content) // _TRAIN_PER_LIST))
-    centres = torch.from_numpy(_train(store, content, lists))
+def _write(space: Workspace, store: TokenStore, given: FloatArray | None, progress: Progress) -> Mapping[str, Any]:
+    content = content_tokens(store)
+    if given is None:
+        lists, sample = centre_sample(store.tokens, len(content))
+        given = train_centres(store.vectors_at(content[sample]), lists)
+    lists, centres = len(given), torch.from_numpy(given)
     task = progress.start("grouping tokens for the look-up", len(content), "tokens")
     nearest = np.empty(len(content), dtype=np.int32)
 
@@ -223,21 +266,3 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
         with space.file(f"{name}.npy") as path, path.open("wb") as file:
             np.save(file, values, allow_pickle=False)
     return {"lists": lists, "tokens": len(content)}
-
-
-def _train(store: TokenStore, content: IntArray, lists: int) -> FloatArray:
-    """Coarse centres of length 1 from a seeded sample of the content tokens."""
-    wanted = min(len(content), lists * _TRAIN_PER_LIST)
-    chosen = np.sort(np.random.default_rng(_SEED).choice(content, size=wanted, replace=False))
-    faiss: Any = importlib.import_module("faiss")
-    kmeans = faiss.Kmeans(
-        store.dimension,
-        lists,
-        niter=_ITERATIONS,
-        seed=_SEED,
-        spherical=True,
-        min_points_per_centroid=1,
-        max_points_per_centroid=_TRAIN_PER_LIST,
-    )
-    kmeans.train(store.vectors_at(chosen))
-    return np.asarray(kmeans.centroids, dtype=np.float32)

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.index.exact import score_rows
-
 if TYPE_CHECKING:
     from colabel.index.store import TokenStore
 
@@ -18,7 +16,7 @@ def candidate_scores(
     queries: torch.Tensor, candidates: npt.NDArray[np.int64], store: TokenStore
 ) -> npt.NDArray[np.float32]:
     """MaxSim of each query with its own candidates [queries, count]: float32 of that shape, −∞ where a row is −1."""
-    return score_rows(queries, store.shards, candidates).numpy()
+    return store.score(queries, candidates)
 
 
 def rescore(

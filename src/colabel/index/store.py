@@ -13,53 +13,79 @@ from __future__ import annotations
 import json
 import logging
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
-from colabel.data import PassageTable
 from colabel.data.strings import StringTable
 from colabel.encode import Encoder
-from colabel.errors import ArtefactError, UsageError
-from colabel.index.exact import TokenShard
+from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
+from colabel.index.exact import TokenShard, score_rows
 from colabel.index.quantise import quantise, restore
 from colabel.progress import SILENT, Progress, Task
 from colabel.settings import IndexSettings
+from colabel.types import Passage
 
 log = logging.getLogger(__name__)
 
 STAGE = "tokens"
+_NAMED = 20  # passages that an error lists
+
+
+class Passages(Protocol):
+    """Consecutive passages that can be encoded: a whole collection or a part of it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the contents."""
+
+    @property
+    def ids(self) -> Iterable[str]:
+        """Their ids in order."""
+
+    def __len__(self) -> int: ...
+
+    def range(self, start: int, stop: int) -> Iterator[Passage]:
+        """Passages ``start`` to ``stop`` − 1."""
+
+
+def store_plan(encoder_fingerprint: str, passages_fingerprint: str, settings: IndexSettings) -> Plan:
+    """What a store is made of."""
+    kept = {"storage": settings.storage, "shard_passages": settings.shard_passages}
+    inputs = {"encoder": encoder_fingerprint, "passages": passages_fingerprint}
+    return Plan(STAGE, kept, inputs, format=2)
 
 
 def build_store(
     encoder: Encoder,
     encoder_fingerprint: str,
-    passages: PassageTable,
+    passages: Passages,
     settings: IndexSettings,
     out: Path,
     progress: Progress = SILENT,
 ) -> Manifest:
     """Encode a collection into ``out``, shard by shard; an interrupted run continues with the next shard."""
-    kept = {"storage": settings.storage, "shard_passages": settings.shard_passages}
-    inputs = {"encoder": encoder_fingerprint, "passages": passages.fingerprint}
 
     def write(space: Workspace) -> Mapping[str, Any]:
         return _write(space, encoder, passages, settings, progress)
 
-    return build(out, Plan(STAGE, kept, inputs, format=2), write)
+    return build(out, store_plan(encoder_fingerprint, passages.fingerprint, settings), write)
 
 
 class TokenStore:
     """Reads a finished store. Nothing is loaded until it is asked for."""
 
+    stage = STAGE
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = read_manifest(folder, STAGE)
+        self.manifest = read_manifest(folder, self.stage)
         counts = self.manifest.counts
         try:
             self.passages, self.tokens = int(counts["passages"]), int(counts["tokens"])
@@ -92,6 +118,15 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.passages
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the stored vectors, wherever and in how many pieces they lie."""
+        return self.manifest.fingerprint
+
+    def score(self, queries: torch.Tensor, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """MaxSim of each query [queries, length, dimension] with its own rows [queries, count]; −∞ where one is −1."""
+        return score_rows(queries, self.shards, rows).numpy()
 
     @cached_property
     def token_ids(self) -> tuple[npt.NDArray[np.int32], ...]:
@@ -211,7 +246,7 @@ def document_frequency(
 
 
 def _write(
-    space: Workspace, encoder: Encoder, passages: PassageTable, settings: IndexSettings, progress: Progress
+    space: Workspace, encoder: Encoder, passages: Passages, settings: IndexSettings, progress: Progress
 ) -> Mapping[str, Any]:
     size = settings.shard_passages
     starts = range(0, len(passages), size)
@@ -221,8 +256,11 @@ def _write(
         if space.done(f"{shard_name(number)}.json"):
             task.advance(stop - start)
             continue
-        texts = [passage.full_text for passage in passages.range(start, stop)]
-        encoded = encoder.encode_passages(texts, _Within(task))
+        read = list(passages.range(start, stop))
+        try:
+            encoded = encoder.encode_passages([passage.full_text for passage in read], _Within(task))
+        except EncodingError as error:
+            raise DataError(_poisoned([read[place].id for place in error.places], str(error))) from error
         _write_shard(space, shard_name(number), encoded.vectors, encoded.token_ids, encoded.offsets, settings.storage)
         with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
             path.write_text(json.dumps({"truncated": encoded.truncated, "tokens": len(encoded.token_ids)}))
@@ -277,6 +315,15 @@ def _summary(space: Workspace, encoder: Encoder, passages: int, shards: int) -> 
         "truncated": truncated,
         "special_token_ids": list(encoder.special_token_ids),
     }
+
+
+def _poisoned(ids: Sequence[str], reason: str) -> str:
+    shown = ", ".join(f"'{passage_id}'" for passage_id in ids[:_NAMED])
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return (
+        f"the passages {shown}{more}, one batch, cannot be encoded: {reason}. Look at them, or lower "
+        "'encoder.batch_tokens' if memory ran out"
+    )
 
 
 class _Within:

@@ -16,7 +16,6 @@ from colabel.artefacts import Plan, Workspace, build
 from colabel.data import Dataset
 from colabel.data.strings import StringTable, StringTableBuilder
 from colabel.errors import UsageError
-from colabel.index.exact import score_rows
 from colabel.labels.artefact import ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
 from colabel.labels.ranked import LabelledQueries, Ranked, check_inputs
 from colabel.progress import SILENT, Progress
@@ -147,7 +146,7 @@ def _candidates(
     here = np.flatnonzero((extra >= 0).any(axis=1))
     if len(here):
         vectors = knowledge.queries.vectors([ranked.query_ids[place] for place in here])
-        further[here] = score_rows(vectors, knowledge.index.store.shards, extra[here]).numpy()
+        further[here] = knowledge.index.store.score(vectors, extra[here])
     rows = np.concatenate([ranked.rows, extra.astype(np.int32)], axis=1)
     base = np.concatenate([ranked.base, further], axis=1)
     hard = np.concatenate([ranked.rows >= 0, np.zeros(extra.shape, dtype=bool)], axis=1)

@@ -2,6 +2,7 @@
 
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.comparison import plan_study, study
+from colabel.pipeline.engines import choose_engine
 from colabel.pipeline.method import RunResult, run
 from colabel.pipeline.showcase import DemoResult, demo
 from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
@@ -15,6 +16,7 @@ __all__ = [
     "RunResult",
     "System",
     "Workbench",
+    "choose_engine",
     "collective_slug",
     "demo",
     "parse_system",

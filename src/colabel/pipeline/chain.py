@@ -198,6 +198,7 @@ class Chain:
             collective=self.recipe.collective,
             labels=self.recipe.labels,
             cross_encoder=self.recipe.cross_encoder,
+            predictor=self.bench.engine.predictor,
             progress=self.progress,
         )
 

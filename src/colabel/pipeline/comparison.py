@@ -39,8 +39,9 @@ def study(
     with folder_lock(out):
         write_json(out / RECIPE_FILE, recipe.as_dict())
         comparison = Study(recipe, out, progress)
-        comparison.run_all()
-        document = describe(comparison, recipe_text)
+        with comparison.bench:
+            comparison.run_all()
+            document = describe(comparison, recipe_text)
         write_study(out, document)
     return document, report(out)
 

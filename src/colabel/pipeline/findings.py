@@ -157,6 +157,7 @@ def _stage_seconds(study: Study) -> dict[str, float]:
         "BM25": out / "bm25",
         "training θ": chain.out / "theta",
         "encoding the collection": chain.out / "index" / "tokens",
+        "encoding the collection in shards": chain.out / "index" / "statistics",
         "ranking the training queries": chain.out / "knowledge" / "ranking",
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }

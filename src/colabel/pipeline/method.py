@@ -43,8 +43,7 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
     """
     system = student_system(teacher, recipe)
     check_system(system, recipe)
-    with folder_lock(out):
-        bench = Workbench(recipe, out, progress)
+    with folder_lock(out), Workbench(recipe, out, progress) as bench:
         chain = Chain(bench, out, recipe.seed)
         log.info("%s", "\n".join(["the plan:", *map(str, plan_run(bench, chain, system))]))
         evaluation = evaluate_run(bench, chain, system)

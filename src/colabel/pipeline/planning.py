@@ -16,7 +16,8 @@ from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
 
 _SAMPLE = 48  # passages encoded to learn this machine's speed
-TRAINING_PASS = 3.2  # a training step's time by that of encoding the same passages: forward, backward, update
+TRAINING_PASS = 3.2
+"""A training step's time by that of encoding the same passages: forward, backward, update."""
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
 
 
@@ -53,14 +54,14 @@ def plan_student(chain: Chain, system: System, rate: float | None = None) -> lis
     if system.kind == "search" or system.slug == "bm25":
         return [Stage(name, False, 60.0)]
     if system.slug == "zero-shot":
-        return [Stage(name, _finished(bench.out / "zero-shot" / "tokens"), collection)]
+        return [Stage(name, _indexed(bench.out / "zero-shot"), collection)]
     if system.slug == "colbert":
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
-        return [Stage(name, _finished(chain.out / "index" / "tokens"), training + collection)]
+        return [Stage(name, _indexed(chain.out / "index"), training + collection)]
     seconds = _training(bench.recipe.distil, bench, rate) + collection
     if system.needs_cross_encoder:
         seconds += _annotation(bench, chain, system, rate).seconds
-    return [Stage(name, _finished(chain.student_folder(system) / "index" / "tokens"), seconds)]
+    return [Stage(name, _indexed(chain.student_folder(system) / "index"), seconds)]
 
 
 def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
@@ -72,15 +73,15 @@ def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
     stages = []
     if not bench.takes_teacher:
         stages.append(Stage("train θ", _finished(chain.out / "theta"), _training(recipe.train, bench, rate)))
-    stages.append(Stage("index with θ", _finished(chain.out / "index" / "tokens"), collection))
+    stages.append(Stage("index with θ", _indexed(chain.out / "index"), collection))
     queries = len(data.labels(TRAIN)) if TRAIN in data.splits else 0
     stages.append(Stage("collect knowledge, label", _finished(chain.out / "labels" / system.slug), 0.02 * queries))
     if system.needs_cross_encoder:
         stages.append(_annotation(bench, chain, system, rate))
     stages.append(Stage(f"train {system.slug}", _finished(student / "model"), _training(recipe.distil, bench, rate)))
-    stages.append(Stage("index with the student", _finished(student / "index" / "tokens"), collection))
+    stages.append(Stage("index with the student", _indexed(student / "index"), collection))
     if TEST in data.splits:
-        done = _finished(bench.out / "zero-shot" / "tokens")
+        done = _indexed(bench.out / "zero-shot")
         stages.append(Stage("index untrained, rank, evaluate", done, collection + 0.05 * len(data.labels(TEST))))
     return stages
 
@@ -119,6 +120,10 @@ def passages_per_second(bench: Workbench) -> float:
 
 def _finished(folder: Path) -> bool:
     return seconds_of(folder) is not None
+
+
+def _indexed(folder: Path) -> bool:
+    return _finished(folder / "tokens") or _finished(folder / "statistics")
 
 
 def seconds_of(folder: Path) -> float | None:

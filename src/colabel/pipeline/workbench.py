@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
-from colabel.index import Index, build_index
+from colabel.index import Index
+from colabel.pipeline.engines import Engine, choose_engine
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Ranking, rank
 from colabel.settings import Recipe
@@ -25,10 +27,24 @@ class Workbench:
         self.out = out
         self.progress = progress
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the workers go, where there are any."""
+        engine: Engine | None = self.__dict__.pop("engine", None)
+        if engine is not None:
+            engine.close()
+
     @cached_property
     def dataset(self) -> Dataset:
         """The collection with its visible labels."""
         return load_dataset(self.recipe.data, cache=self.out / "data", progress=self.progress)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Who does the heavy stages: this process, or the workers of a cluster."""
+        return choose_engine(self.recipe.compute)
 
     @property
     def takes_teacher(self) -> bool:
@@ -51,7 +67,7 @@ class Workbench:
     def build_index(self, out: Path, model: str) -> Index:
         """Index the collection with a model."""
         encoder = dataclasses.replace(self.recipe.encoder, model=model)
-        return build_index(
+        return self.engine.build_index(
             self.dataset, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
         )
 

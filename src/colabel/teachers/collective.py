@@ -11,7 +11,6 @@ from colabel.artefacts import fingerprint
 from colabel.collective.expansion import expand
 from colabel.collective.knowledge import Knowledge
 from colabel.errors import SettingsError
-from colabel.index.exact import score_rows
 
 
 class CollectiveTeacher:
@@ -34,4 +33,4 @@ class CollectiveTeacher:
         """Teacher scores float32 [queries, count]; −∞ where a row is −1."""
         queries = self.knowledge.queries.vectors(query_ids)
         expanded = expand(queries, self.knowledge.centroids(query_ids), self.beta, self.scale)
-        return score_rows(expanded, self.knowledge.index.store.shards, rows).numpy()
+        return self.knowledge.index.store.score(expanded, rows)

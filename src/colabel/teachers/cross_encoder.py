@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +13,19 @@ import numpy.typing as npt
 
 from colabel.artefacts import fingerprint, folder_lock
 from colabel.data import Dataset
-from colabel.encode.encoder import give_memory_back, length_batches
+from colabel.encode.encoder import length_batches
 from colabel.encode.prepare import choose_device
 from colabel.encode.weights import weights_fingerprint
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress
 from colabel.teachers.pair_cache import PairCache
-from colabel.teachers.pairs import PairReader, load_cross_encoder
+from colabel.teachers.pairs import PairBatch, PairModel, PairPredictor, load_cross_encoder
 from colabel.teachers.score_file import ROW_BITS, Keys, pair_keys
 
 log = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 30.0
-_BATCHES_BETWEEN_TRIMS = 16
+_NAMED = 8  # pairs that an error lists
 
 
 class CrossEncoderTeacher:
@@ -47,10 +47,12 @@ class CrossEncoderTeacher:
         batch_tokens: int = 8192,
         device: str = "auto",
         cache: Path | None = None,
+        predictor: PairPredictor | None = None,
         progress: Progress = SILENT,
     ) -> None:
-        self._model = load_cross_encoder(model, choose_device(device))
-        self._reader = PairReader(self._model, max_length)
+        self._model = PairModel(load_cross_encoder(model, choose_device(device)), max_length)
+        self._reader = self._model.reader
+        self._predictor = predictor
         self._batch_tokens = batch_tokens
         self._passages = dataset.passages
         self._queries = dataset.queries
@@ -106,17 +108,36 @@ class CrossEncoderTeacher:
         if not np.isnan(scores).any():
             return scores
         queries, passages, lengths = self._texts(keys)
+        batches = list(length_batches(lengths, self._batch_tokens))
+        unknown = [[place for place in batch if np.isnan(scores[place])] for batch in batches]
+        asked = [places for places in unknown if places]
         with _Saving(self._cache, keys, scores, self._progress) as saving:
-            for number, batch in enumerate(length_batches(lengths, self._batch_tokens)):
-                if number % _BATCHES_BETWEEN_TRIMS == 0:
-                    give_memory_back()
-                unknown = [place for place in batch if np.isnan(scores[place])]
-                started = time.perf_counter()
-                if unknown:
-                    values = self._predict([(queries[place], passages[place]) for place in unknown], keys[unknown])
-                    scores[unknown] = values
-                saving.done(batch, unknown, time.perf_counter() - started)
+            saving.done([place for batch in batches for place in batch if not np.isnan(scores[place])], [], 0.0)
+            wanted = (
+                PairBatch([(queries[place], passages[place]) for place in places], self._name(keys[places]))
+                for places in asked
+            )
+            started = time.perf_counter()
+            for number, values in self._predicted(wanted):
+                places = asked[number]
+                scores[places] = self._finite(values, keys[places])
+                now = time.perf_counter()
+                saving.done(places, places, now - started)
+                started = now
         return scores
+
+    def _predicted(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The number of each batch and its scores: one after another here, or from elsewhere."""
+        if self._predictor is not None:
+            return self._predictor.predict(batches)
+        return ((number, self._model.predict(batch.pairs)) for number, batch in enumerate(batches))
+
+    def _name(self, keys: Keys) -> str:
+        """What an error calls a batch: its first pairs."""
+        first = keys[:_NAMED].tolist()
+        pairs = [f"({self._query_ids[key >> 32]}, {self._passages.ids[key & ROW_BITS]})" for key in first]
+        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+        return f"the pairs {', '.join(pairs)}{more}"
 
     def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
         """Query and passage of each pair and the number of its tokens; each distinct text is tokenised once."""
@@ -129,17 +150,7 @@ class CrossEncoderTeacher:
         lengths = [self._reader.pair_length(query_tokens[query], passage_tokens[row]) for query, row in pairs]
         return [queries[query] for query, _ in pairs], [passages[row] for _, row in pairs], lengths
 
-    def _predict(self, pairs: list[tuple[str, str]], keys: Keys) -> npt.NDArray[np.float32]:
-        from torch.nn import Identity
-
-        values = self._model.predict(
-            pairs,
-            batch_size=len(pairs),
-            show_progress_bar=False,
-            activation_fn=Identity(),
-            processing_kwargs=self._reader.options,
-        )
-        scores = np.asarray(values, dtype=np.float32).reshape(-1)
+    def _finite(self, scores: npt.NDArray[np.float32], keys: Keys) -> npt.NDArray[np.float32]:
         if not np.isfinite(scores).all():
             key = int(keys[int(np.flatnonzero(~np.isfinite(scores))[0])])
             query_id, passage_id = self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]

@@ -16,6 +16,7 @@ from colabel.teachers.base import Teacher
 from colabel.teachers.cross_encoder import CrossEncoderTeacher
 from colabel.teachers.ensemble import MeanTeacher
 from colabel.teachers.mixed import MixedTeacher, Scale
+from colabel.teachers.pairs import PairPredictor
 from colabel.teachers.score_file import ScoreFileTeacher
 from colabel.teachers.uniform import UniformTeacher
 
@@ -69,6 +70,7 @@ def make_teacher(
     collective: CollectiveSettings | None = None,
     labels: LabelSettings | None = None,
     cross_encoder: CrossEncoderSettings | None = None,
+    predictor: Callable[[str, int, str], PairPredictor] | None = None,
     progress: Progress = SILENT,
 ) -> Teacher:
     """Build the teacher of a choice.
@@ -79,6 +81,7 @@ def make_teacher(
         collective: β and its scale; None: those that the knowledge was collected with.
         labels: ε of 'uniform'.
         cross_encoder: how pairs are read.
+        predictor: who scores pairs, made from model, length and device; None: this process.
     """
     context = _Context(
         choice,
@@ -88,6 +91,7 @@ def make_teacher(
         collective,
         labels or LabelSettings(),
         cross_encoder or CrossEncoderSettings(),
+        predictor,
         progress,
     )
     return context.make(choice.name)
@@ -104,6 +108,7 @@ class _Context:
     collective: CollectiveSettings | None
     labels: LabelSettings
     cross_encoder: CrossEncoderSettings
+    predictor: Callable[[str, int, str], PairPredictor] | None
     progress: Progress
 
     def make(self, name: str) -> Teacher:
@@ -158,10 +163,12 @@ class _Context:
         return MeanTeacher([self._cross_encoder(model) for model in models], standardise=self.choice.standardise)
 
     def _cross_encoder(self, model: str) -> CrossEncoderTeacher:
+        length = self.cross_encoder.max_length
         return CrossEncoderTeacher(
             model,
             self.dataset,
-            max_length=self.cross_encoder.max_length,
+            max_length=length,
+            predictor=None if self.predictor is None else self.predictor(model, length, self.choice.device),
             batch_tokens=self.cross_encoder.batch_tokens,
             device=self.choice.device,
             cache=self.choice.cache,

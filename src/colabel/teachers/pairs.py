@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from colabel.encode.encoder import give_memory_back
 from colabel.encode.quiet import no_progress_bars
 from colabel.encode.weights import check_exists, is_late_interaction
 from colabel.errors import UsageError
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TOKENISED_AT_ONCE = 256
+_BATCHES_BETWEEN_TRIMS = 16
 _SCORING_HEADS = ("ForSequenceClassification", "ForCausalLM")
 
 
@@ -66,6 +70,45 @@ def _refuse_untrained(loaded: CrossEncoder, model: str) -> None:
             f"'{model}' is an encoder ({architectures[0] or 'of unknown kind'}) and no cross-encoder: without a "
             "trained head its scores would be random. Train one from it first, or name a cross-encoder"
         )
+
+
+class PairBatch(NamedTuple):
+    """Pairs of similar length that are scored together, and what an error calls them."""
+
+    pairs: list[tuple[str, str]]
+    name: str
+
+
+class PairPredictor(Protocol):
+    """Scores batches of pairs, here or elsewhere."""
+
+    def predict(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The number of each batch and its scores float32 [pairs], in any order."""
+
+
+class PairModel:
+    """A loaded cross-encoder that scores pairs of texts."""
+
+    def __init__(self, model: CrossEncoder, max_length: int) -> None:
+        self.reader = PairReader(model, max_length)
+        self._model = model
+        self._batches = 0
+
+    def predict(self, pairs: list[tuple[str, str]]) -> npt.NDArray[np.float32]:
+        """Raw logits float32 [pairs], all in one batch."""
+        if not pairs:
+            return np.zeros(0, dtype=np.float32)
+        if self._batches % _BATCHES_BETWEEN_TRIMS == 0:
+            give_memory_back()
+        self._batches += 1
+        values = self._model.predict(
+            pairs,
+            batch_size=len(pairs),
+            show_progress_bar=False,
+            activation_fn=torch.nn.Identity(),
+            processing_kwargs=self.reader.options,
+        )
+        return np.asarray(values, dtype=np.float32).reshape(-1)
 
 
 class PairReader:

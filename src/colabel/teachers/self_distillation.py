@@ -10,7 +10,6 @@ import numpy.typing as npt
 from colabel.artefacts import fingerprint
 from colabel.encode import QueryStore
 from colabel.index import Index
-from colabel.index.exact import score_rows
 
 
 class SelfTeacher:
@@ -20,8 +19,8 @@ class SelfTeacher:
 
     def __init__(self, index: Index, queries: QueryStore) -> None:
         self._index, self._queries = index, queries
-        self.fingerprint = fingerprint(["self", index.store.manifest.fingerprint, queries.fingerprint])
+        self.fingerprint = fingerprint(["self", index.store.fingerprint, queries.fingerprint])
 
     def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """φ_q(p), float32 [queries, count]; −∞ where a row is −1."""
-        return score_rows(self._queries.vectors(query_ids), self._index.store.shards, rows).numpy()
+        return self._index.store.score(self._queries.vectors(query_ids), rows)

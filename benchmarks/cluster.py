@@ -1,0 +1,118 @@
+"""What Ray costs on one machine, and what a second worker brings.
+
+    python benchmarks/cluster.py [--json FILE] [--passages 2000]
+
+The same collection (pydocs) is indexed, its training queries ranked, their knowledge collected and labelled: by the
+local engine with one thread, by Ray with one worker, and by Ray with two. Overhead is the second by the first, and the
+gain of a worker the third by the second; starting workers is measured apart. Needs two cores, and nothing else running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import write_report
+
+from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
+from colabel.labels import Labels
+from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.settings import ComputeSettings, TrainSettings
+
+SYSTEM = "collective-0.5"
+STAGES = {
+    "index": lambda chain: chain.index,
+    "knowledge": lambda chain: chain.knowledge,
+    "labels": lambda chain: chain.labels(parse_system(SYSTEM)),
+}
+
+
+def recipe(passages: int, compute: ComputeSettings) -> Recipe:
+    return Recipe(
+        data=DataSettings(source=f"pydocs:{passages}"),
+        encoder=EncoderSettings(passage_length=96, device="cpu"),
+        index=IndexSettings(engine="exact", shard_passages=128),
+        train=TrainSettings(teacher="take"),
+        compute=compute,
+    )
+
+
+def measure(settings: Recipe, out: Path) -> tuple[dict[str, float], Labels]:
+    figures = {}
+    with Workbench(settings, out) as bench:
+        assert bench.start.exists()  # reading the collection and making the encoder are no stages of the cluster
+        begin = time.perf_counter()
+        engine = bench.engine
+        if settings.compute.engine == "ray":
+            list(engine.pool.everywhere(_nothing, None))  # type: ignore[attr-defined]
+        figures["start of the workers"] = time.perf_counter() - begin
+        chain = Chain(bench, out, 0)
+        for name, stage in STAGES.items():
+            begin = time.perf_counter()
+            result: Any = stage(chain)
+            figures[name] = time.perf_counter() - begin
+    figures["all stages"] = sum(figures[name] for name in STAGES)
+    return figures, result
+
+
+def _nothing(desk: object, argument: object) -> None:
+    """Ask a worker for nothing: it has started when it answers."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--passages", type=int, default=2000)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    shards = max(128, arguments.passages // 8)
+    engines = {
+        "local, 1 thread": ComputeSettings(),
+        "ray, 1 worker": ComputeSettings(engine="ray", workers=1, shard_passages=shards, memory=300 * 2**20),
+        "ray, 2 workers": ComputeSettings(engine="ray", workers=2, shard_passages=shards, memory=300 * 2**20),
+    }
+    rows: list[dict[str, Any]] = []
+    found: dict[str, float] = {}
+    made: list[Labels] = []
+    with tempfile.TemporaryDirectory(prefix="colabel-cluster-") as place:
+        for number, (name, compute) in enumerate(engines.items()):
+            if compute.engine == "ray":
+                _fresh_ray()
+            figures, labels = measure(recipe(arguments.passages, compute), Path(place) / str(number))
+            found[name] = figures["all stages"]
+            rows.append({"engine": name, **{key: round(value, 2) for key, value in figures.items()}})
+            print(rows[-1], flush=True)
+            made.append(labels)
+            rows[-1]["largest difference of a label"] = _difference(made[0], labels)
+    local, one, two = found.values()
+    summary = {
+        "passages": arguments.passages,
+        "overhead_of_ray_with_one_worker": round(one / local - 1, 3),
+        "time_of_two_workers_by_one": round(two / one, 3),
+    }
+    print(summary)
+    write_report(arguments.json, {**summary, "engines": rows})
+
+
+def _difference(first: Labels, second: Labels) -> float:
+    largest = 0.0
+    for one, other in zip(first.blocks(), second.blocks(), strict=True):
+        scored = np.isfinite(one.teacher) & np.isfinite(other.teacher)
+        largest = max(largest, float(np.abs(one.teacher[scored] - other.teacher[scored]).max(initial=0.0)))
+    return largest
+
+
+def _fresh_ray() -> None:
+    """Another number of workers needs another Ray."""
+    import ray
+
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""How well ``colabel plan`` foretells real runs, at three sizes.
+
+    python benchmarks/plan.py [--json FILE] [--sizes 500 1000 2000]
+
+For each size the plan is made first, then the stages are run (pydocs, one process) and their seconds compared. Errors
+are of the stages that take more than a second, and of all together. Run nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from common import write_report
+
+from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
+from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.pipeline.capacity import plan_capacity
+from colabel.pipeline.planning import seconds_of
+from colabel.settings import TrainSettings
+
+PLACES = {
+    "encode with θ": "index/tokens",
+    "rank training queries": "knowledge/ranking",
+    "collective knowledge": "knowledge/centroids",
+    "label": "labels/collective-0.5",
+}
+
+
+def compare(passages: int, out: Path) -> list[dict[str, object]]:
+    recipe = Recipe(
+        data=DataSettings(source=f"pydocs:{passages}"),
+        encoder=EncoderSettings(device="cpu"),
+        index=IndexSettings(engine="exact"),
+        train=TrainSettings(teacher="take"),
+    )
+    plan = {stage.name: stage.seconds for stage in plan_capacity(recipe).stages}
+    with Workbench(recipe, out) as bench:
+        Chain(bench, out, 0).labels(parse_system("collective-0.5"))
+    real = {name: seconds_of(out / place) or 0.0 for name, place in PLACES.items()}
+    plan["all"], real["all"] = sum(plan[name] for name in PLACES), sum(real.values())
+    return [
+        {
+            "passages": passages,
+            "stage": name,
+            "planned_seconds": round(plan[name], 2),
+            "real_seconds": round(real[name], 2),
+            "error": f"{plan[name] / real[name] - 1:+.0%}" if real[name] > 1 else "",
+        }
+        for name in real
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000])
+    arguments = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
+        for size in arguments.sizes:
+            rows += compare(size, Path(place) / str(size))
+            print(*rows[-len(PLACES) - 1 :], sep="\n", flush=True)
+    write_report(arguments.json, {"stages": rows})
+
+
+if __name__ == "__main__":
+    main()

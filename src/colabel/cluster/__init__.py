@@ -1,0 +1,5 @@
+"""The same stages on a Ray cluster."""
+
+from colabel.cluster.engine import Cluster
+
+__all__ = ["Cluster"]

@@ -1,0 +1,296 @@
+"""Worker processes that share work: bounded, and with nothing lost when one of them dies.
+
+Each worker is an actor with a :class:`~colabel.index.shard.Desk`. A call that a dead worker leaves behind goes to
+another one, and a new worker takes its place as soon as the cluster has room. What fails for a reason of its own, or
+again and again, ends the stage with an error that names it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from colabel.cluster.session import connect, load_ray
+from colabel.errors import ClusterError, ColabelError
+from colabel.index.shard import Desk, scratch_folder
+from colabel.settings import ComputeSettings
+
+log = logging.getLogger(__name__)
+
+_DEPTH = 2  # calls a worker has at a time: the next one waits beside the one it works on
+_POLL_SECONDS = 1.0
+_WARN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call.
+
+    Attributes:
+        function: a function of a module, called with the worker's desk, ``argument`` and whatever all tasks share.
+        name: what an error calls it.
+        nodes: the nodes on which it should run, where any of their workers is alive; empty: anywhere.
+        strict: wait for a worker of ``nodes`` rather than give it to an idle one elsewhere.
+    """
+
+    function: Callable[..., Any]
+    argument: Any
+    name: str
+    nodes: frozenset[str] = frozenset()
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class About:
+    """Where a worker lives."""
+
+    node: str
+    process: int
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A mistake that is no bug: its sentence crosses processes, the exception need not."""
+
+    message: str
+
+
+class Worker:
+    """What runs in a worker process; made into an actor by :class:`WorkerPool`."""
+
+    def __init__(self, scratch: str) -> None:
+        self._desk = Desk(scratch_folder(scratch))
+
+    def about(self) -> About:
+        """Where this worker lives."""
+        return About(load_ray().get_runtime_context().get_node_id(), os.getpid())
+
+    def call(self, function: Callable[..., Any], argument: Any, *shared: Any) -> Any:
+        """The result of a task."""
+        try:
+            return function(self._desk, argument, *shared)
+        except ColabelError as error:
+            return _Failure(str(error))
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A worker: being started (``about`` is None), at work, or dead and about to be replaced."""
+
+    handle: Any
+    ready: Any
+    about: About | None = None
+    dead: bool = False
+
+
+@dataclass
+class _Round:
+    """The state of one :meth:`WorkerPool.map`."""
+
+    waiting: deque[int] = field(default_factory=deque)
+    tasks: dict[int, Task] = field(default_factory=dict)
+    calls: dict[Any, tuple[_Seat, int]] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
+
+
+class WorkerPool:
+    """The workers of a cluster."""
+
+    def __init__(self, settings: ComputeSettings) -> None:
+        self.settings = settings
+        self.ray = connect(settings)
+        resources = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "max_restarts": 0}
+        self._actor = self.ray.remote(Worker).options(**resources, scheduling_strategy="SPREAD")
+        self._seats = [self._start() for _ in range(settings.workers or self._room())]
+        self._alone_since = time.monotonic()
+        self._warned = False
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def workers(self) -> list[About]:
+        """The workers that are ready now."""
+        return [seat.about for seat in self._seats if seat.about is not None]
+
+    def everywhere(self, function: Callable[..., Any], argument: Any) -> Iterator[tuple[About, Any]]:
+        """Ask a worker of every node; nodes of which none is alive are left out."""
+        self._wait_for_all()
+        asked = {seat.about.node: seat for seat in self._seats if seat.about is not None}
+        for seat in asked.values():
+            try:
+                yield seat.about or About("", 0), self.ray.get(seat.handle.call.remote(function, argument))
+            except self._lost():
+                self._replace(seat)
+
+    def map(
+        self, tasks: Iterable[Task], shared: tuple[Any, ...] = (), *, window: int | None = None
+    ) -> Iterator[tuple[int, About, Any]]:
+        """Do all tasks; yields the number of each, who did it and the result, as they end.
+
+        Args:
+            shared: further arguments of every task; references to objects are resolved once a node.
+            window: how many tasks exist at a time, taken from ``tasks`` as others end. None: all.
+
+        Raises:
+            ClusterError: a task failed, its workers died more than ``compute.retries`` times, or there has been no
+                worker for ``compute.patience`` seconds.
+        """
+        numbered = iter(enumerate(tasks))
+        state = _Round()
+        while True:
+            room = None if window is None else max(0, window - len(state.tasks))
+            for number, task in itertools.islice(numbered, room):
+                state.tasks[number] = task
+                state.waiting.append(number)
+            if not state.tasks:
+                return
+            self._assign(state, shared)
+            starting = {seat.ready: seat for seat in self._seats if seat.about is None}
+            done, _ = self.ray.wait([*state.calls, *starting], num_returns=1, timeout=_POLL_SECONDS)
+            self._watch()
+            for reference in done:
+                if reference in starting:
+                    self._seat(starting[reference])
+                    continue
+                seat, number = state.calls[reference]
+                result = self._result(state, reference)
+                if result is not self._LOST:
+                    del state.tasks[number]
+                    yield number, seat.about or About("", 0), result
+
+    _LOST = object()
+
+    def _result(self, state: _Round, reference: Any) -> Any:
+        """The result of a call that has ended; ``_LOST`` where its worker died, and the task waits again."""
+        seat, number = state.calls[reference]
+        task = state.tasks[number]
+        try:
+            result = self.ray.get(reference)
+        except self._lost() as error:
+            self._replace(seat)
+            self._take_back(state, seat, type(error).__name__)
+            return self._LOST
+        except self.ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            raise ClusterError(f"{task.name}: {type(cause).__name__}: {cause}") from error
+        del state.calls[reference]
+        if isinstance(result, _Failure):
+            raise ClusterError(f"{task.name}: {result.message}")
+        return result
+
+    def _take_back(self, state: _Round, seat: _Seat, reason: str) -> None:
+        """Put the calls of a dead worker back; the oldest was being worked on and may be to blame."""
+        left = [(reference, number) for reference, (owner, number) in state.calls.items() if owner is seat]
+        for reference, number in reversed(left):
+            del state.calls[reference]
+            state.waiting.appendleft(number)
+        blamed = left[0][1]
+        name = state.tasks[blamed].name
+        state.losses[blamed] = state.losses.get(blamed, 0) + 1
+        if state.losses[blamed] > self.settings.retries:
+            raise ClusterError(
+                f"{name}: its worker died {state.losses[blamed]} times, the last time with {reason}; the logs of Ray "
+                "may say why (memory?)"
+            )
+        log.warning("%s: its worker died; it is done again", name)
+
+    def _lost(self) -> tuple[type[BaseException], ...]:
+        errors = self.ray.exceptions
+        return (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
+
+    def _assign(self, state: _Round, shared: tuple[Any, ...]) -> None:
+        """Give waiting tasks to workers that have room, one round after another so that all get some."""
+        nodes = {seat.about.node for seat in self._seats if seat.about is not None}
+        for depth in range(1, _DEPTH + 1):
+            for seat in self._seats:
+                busy = sum(owner is seat for owner, _ in state.calls.values())
+                if seat.about is None or busy >= depth:
+                    continue
+                number = self._choose(state, seat.about.node, nodes)
+                if number is not None:
+                    state.waiting.remove(number)
+                    task = state.tasks[number]
+                    reference = seat.handle.call.remote(task.function, task.argument, *shared)
+                    state.calls[reference] = (seat, number)
+
+    @staticmethod
+    def _choose(state: _Round, node: str, nodes: set[str]) -> int | None:
+        """The first task that belongs on a node, else one that may go there."""
+        for number in state.waiting:
+            if node in state.tasks[number].nodes:
+                return number
+        for number in state.waiting:
+            task = state.tasks[number]
+            if not task.nodes or not task.strict or not task.nodes & nodes:
+                return number
+        return None
+
+    def _start(self) -> _Seat:
+        handle = self._actor.remote(self.settings.scratch)
+        return _Seat(handle, handle.about.remote())
+
+    def _seat(self, seat: _Seat) -> None:
+        try:
+            seat.about = self.ray.get(seat.ready)
+        except self._lost():
+            self._replace(seat)
+        except self.ray.exceptions.RayTaskError as error:
+            raise ClusterError(f"a worker cannot start: {error.cause or error}; is colabel on all nodes?") from error
+
+    def _replace(self, seat: _Seat) -> None:
+        """Start another worker in the place of a dead one."""
+        if not seat.dead:
+            seat.dead = True
+            self.ray.kill(seat.handle)  # where it is only out of reach, it must not go on
+            self._seats[self._seats.index(seat)] = self._start()
+
+    def _wait_for_all(self) -> None:
+        """Wait until all workers are ready, or some are and no more come for a while."""
+        while starting := {seat.ready: seat for seat in self._seats if seat.about is None}:
+            done, _ = self.ray.wait(list(starting), num_returns=1, timeout=_WARN_SECONDS)
+            self._watch()
+            for reference in done:
+                self._seat(starting[reference])
+            if not done and self.workers():
+                return
+
+    def _watch(self) -> None:
+        """Give up, with the reason, once there has been no worker for too long."""
+        now = time.monotonic()
+        if self.workers():
+            self._alone_since, self._warned = now, False
+            return
+        waited = now - self._alone_since
+        if waited > min(_WARN_SECONDS, self.settings.patience) and not self._warned:
+            log.warning("no worker is ready yet; %s", self._needs())
+            self._warned = True
+        if waited > self.settings.patience:
+            self._alone_since = now
+            raise ClusterError(f"no worker has been ready for {waited:.0f} seconds: {self._needs()}")
+
+    def _needs(self) -> str:
+        has = {name: value for name, value in self.ray.cluster_resources().items() if name in ("CPU", "GPU")}
+        return (
+            f"a worker takes {self.settings.cpus} CPU and {self.settings.gpus:g} GPU, and the cluster has "
+            f"{has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU, some of them perhaps in use"
+        )
+
+    def _room(self) -> int:
+        """As many workers as the cluster has room for."""
+        has = self.ray.cluster_resources()
+        rooms = [has.get("CPU", 0) // self.settings.cpus]
+        if self.settings.gpus:
+            rooms.append(has.get("GPU", 0) // self.settings.gpus)
+        return max(1, int(min(rooms)))
+
+    def close(self) -> None:
+        """End the workers."""
+        for seat in self._seats:
+            self.ray.kill(seat.handle)
+        self._seats = []

@@ -1,0 +1,269 @@
+"""What a collection will take: tokens, disk, memory and hours, from rates that are measured on this machine now.
+
+Rates are of one worker, ``compute.cpus`` threads on this processor or its device. Distributed stages take their work by
+the number of workers; training stays with the driver. What is not counted: the network, and workers that wait for the
+last shard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from colabel.collective.clustering import FetchedVectors, cluster_feedback
+from colabel.collective.feedback import Feedback
+from colabel.data import Dataset, load_dataset
+from colabel.data.splits import TEST, TRAIN
+from colabel.encode import Encoder, open_encoder, prepare_encoder
+from colabel.errors import ColabelError, UsageError
+from colabel.index.exact import TokenShard, score_rows, search_exact
+from colabel.index.index import EXACT_LIMIT
+from colabel.index.ivf import list_count
+from colabel.index.lookup import LOOKUP_UP_TO, PROBES
+from colabel.index.lookup import list_count as lookup_lists
+from colabel.pipeline.planning import TRAINING_PASS
+from colabel.settings import FitSettings, Recipe
+
+T = TypeVar("T")
+
+_SAMPLE = 256  # passages that are encoded to learn the rates
+_STAND_IN = "pydocs:2000"
+_SCORED_TOKENS = 100_000
+_QUERIES = 32
+_PROBED = 0.35  # share of the lists that are near enough to be read
+_ID_BYTES = 4
+_LOOKUP_BYTES = 2**29
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """How fast one worker is, and how long texts are.
+
+    Attributes:
+        tokens: stored tokens of a passage.
+        encoded: passages a second, at ``tokens`` each.
+        query_tokens: tokens of a query.
+        compared: pairs of a query token and a passage token that exact search compares in a second.
+        rescored: the same for candidates of each query, which must be gathered.
+        clustered: queries a second whose feedback is clustered.
+        memory: bytes of this process with the model loaded and at work.
+    """
+
+    tokens: float
+    encoded: float
+    query_tokens: float
+    compared: float
+    rescored: float
+    clustered: float
+    dimension: int
+    memory: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StageCost:
+    """Seconds of a stage for one worker; ``shared`` among workers, or the driver's alone."""
+
+    name: str
+    seconds: float
+    shared: bool
+
+    def hours(self, workers: int) -> float:
+        """Hours with so many workers."""
+        return self.seconds / 3600 / (workers if self.shared else 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CapacityPlan:
+    """What a run will take."""
+
+    passages: int
+    queries: int
+    tokens: int
+    engine: str
+    shards: int
+    disk_bytes: int
+    worker_bytes: int
+    rates: Rates
+    stages: tuple[StageCost, ...]
+
+    def hours(self, workers: int) -> float:
+        """Hours of all stages together."""
+        return sum(stage.hours(workers) for stage in self.stages)
+
+    def as_dict(self, workers: Sequence[int]) -> dict[str, Any]:
+        """Plain JSON types, with hours for some numbers of workers."""
+        table = dataclasses.asdict(self)
+        table["hours"] = {str(count): round(self.hours(count), 4) for count in workers}
+        return table
+
+
+def plan_capacity(
+    recipe: Recipe,
+    *,
+    passages: int | None = None,
+    queries: int | None = None,
+    passage_tokens: float | None = None,
+) -> CapacityPlan:
+    """Measure this machine on a sample and say what the recipe's run takes.
+
+    Args:
+        passages, queries: the size of a collection that is not here (passages, and training queries); None: the
+            recipe's own. Rates are then measured on the recipe's collection where it can be read, else on ``pydocs``.
+        passage_tokens: stored tokens of a passage; None: as in the sample.
+    """
+    with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
+        dataset, stand_in = _collection(recipe, passages, Path(place))
+        if stand_in and queries is None:
+            raise UsageError("the collection is not here; give its number of training queries as well: --queries")
+        prepare_encoder(recipe.encoder, dataset.passages, Path(place) / "encoder")
+        encoder = open_encoder(Path(place) / "encoder", recipe.encoder)
+        rates = measure(dataset, encoder, recipe)
+    if passage_tokens is not None:
+        rates = dataclasses.replace(rates, tokens=passage_tokens, encoded=rates.encoded * rates.tokens / passage_tokens)
+    wanted = passages or len(dataset.passages)
+    asked = queries if queries is not None else len(dataset.labels(TRAIN) if TRAIN in dataset.splits else {})
+    tests = len(dataset.labels(TEST)) if TEST in dataset.splits and not stand_in else 0
+    return estimate(recipe, rates, wanted, asked, tests)
+
+
+def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int) -> CapacityPlan:
+    """The plan from rates and sizes; measures nothing."""
+    tokens = round(passages * rates.tokens)
+    engine = recipe.index.engine
+    if engine == "auto":
+        engine = "exact" if tokens <= EXACT_LIMIT else "ivf"
+    shard_tokens = min(tokens, recipe.compute.shard_passages * rates.tokens)
+    if recipe.compute.engine == "local":
+        shard_tokens = tokens
+    shards = max(1, math.ceil(tokens / max(1.0, shard_tokens)))
+    stages = tuple(_stages(recipe, rates, passages, queries, tests, shards, engine))
+    indexes = 3 if tests else 2  # of θ, of the student, and of the untrained encoder, which is evaluated as well
+    width = 1 if recipe.index.storage == "int8" else 2
+    vector = rates.dimension * width + _ID_BYTES + (2 if width == 1 else 0)
+    approximate = rates.dimension // 4 + 2 * _ID_BYTES if engine == "ivf" else 0
+    lookup = 2 * _ID_BYTES if tokens <= LOOKUP_UP_TO else 0
+    block = min(passages, recipe.index.shard_passages) * rates.tokens * (2 * rates.dimension + _ID_BYTES)
+    worker = rates.memory + 2 * block + min(_LOOKUP_BYTES, shard_tokens * rates.dimension * 2)
+    disk = indexes * tokens * (vector + approximate) + tokens * lookup
+    return CapacityPlan(passages, queries, tokens, engine, shards, round(disk), round(worker), rates, stages)
+
+
+def _stages(
+    recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int, shards: int, engine: str
+) -> list[StageCost]:
+    tokens = passages * rates.tokens
+    encoding = passages / rates.encoded
+    candidates = min(passages, recipe.labels.candidates)
+    centroids, clusters = recipe.collective.centroids, recipe.collective.clusters
+    search = _search_seconds(rates, tokens, shards, engine)
+    naming = _naming_seconds(rates, tokens, queries * clusters)
+    scoring = candidates * rates.tokens * (rates.query_tokens + centroids) / rates.rescored
+    stages = [
+        StageCost("train θ", _training(recipe.train, rates), shared=False),
+        StageCost("encode with θ", encoding, shared=True),
+        StageCost("rank training queries", queries * search, shared=True),
+        StageCost("collective knowledge", queries / rates.clustered + naming, shared=True),
+        StageCost("label", queries * scoring, shared=True),
+        StageCost("train the student", _training(recipe.distil, rates), shared=False),
+        StageCost("encode with the student", encoding, shared=True),
+    ]
+    if tests:
+        stages.append(StageCost("encode untrained", encoding, shared=True))
+        stages.append(StageCost("rank test queries", 3 * tests * search, shared=True))
+    return stages
+
+
+def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> float:
+    """Seconds of one query over all shards: every token, or those of the lists that are searched."""
+    exact = rates.query_tokens * tokens / rates.compared
+    if engine == "exact":
+        return exact
+    here = tokens / shards
+    lists = list_count(int(here))
+    read = min(1.0, max(16, lists // 256) / lists) * here
+    rescored = 1024 * rates.tokens * rates.query_tokens / rates.rescored
+    return shards * (rates.query_tokens * (read + lists) / rates.compared + rescored)
+
+
+def _naming_seconds(rates: Rates, tokens: float, centroids: int) -> float:
+    """Seconds for the nearest tokens of centroids: making the lists once, and reading those that are near."""
+    lists = lookup_lists(int(tokens))
+    making = tokens * lists / rates.compared
+    reading = centroids * (lists + _PROBED * min(PROBES, lists) * tokens / lists) / rates.compared
+    return making + reading
+
+
+def _training(settings: FitSettings, rates: Rates) -> float:
+    return settings.steps * settings.batch_queries * settings.passages * TRAINING_PASS / rates.encoded
+
+
+def measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
+    """Encode, search, score and cluster a sample of a collection."""
+    threads = recipe.compute.cpus if recipe.compute.engine == "ray" else torch.get_num_threads()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _measure(dataset, encoder, recipe)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
+    step = max(1, len(dataset.passages) // _SAMPLE)
+    texts = [dataset.passages[row].full_text for row in range(0, len(dataset.passages), step)][:_SAMPLE]
+    encoder.encode_passages([text for text in texts if text][:8])  # the first batch pays for what torch sets up
+    seconds, encoded = _timed(lambda: encoder.encode_passages(texts))
+    asked = [text for text in list(dataset.queries.values())[:_QUERIES] if text.strip()]
+    queries = encoder.encode_queries(asked or ["a question of some words"])
+    length = float((queries.token_ids >= 0).sum(dim=1).float().mean())
+    width = encoded.vectors.shape[1]
+    copies = max(1, _SCORED_TOKENS // max(1, len(encoded.vectors)))
+    vectors = np.tile(encoded.vectors, (copies, 1))
+    sizes = np.tile(np.diff(encoded.offsets), copies)
+    shard = TokenShard(vectors, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    searching, _ = _timed(lambda: search_exact(queries.vectors, [shard], 10))
+    rows = np.random.default_rng(0).integers(0, len(shard), size=(len(queries.vectors), 100))
+    scoring, _ = _timed(lambda: score_rows(queries.vectors, [shard], rows))
+    fetched = FetchedVectors(np.arange(len(texts)), encoded.vectors, encoded.offsets)
+    feedback = np.random.default_rng(0).integers(0, len(texts), size=(64, recipe.collective.feedback_passages))
+    chosen = Feedback(feedback, np.ones(feedback.shape, dtype=np.float32))
+    clustering, _ = _timed(lambda: cluster_feedback(fetched, chosen, recipe.collective))
+    scored = float(sizes[rows].sum()) * length
+    return Rates(
+        tokens=len(encoded.vectors) / len(texts),
+        encoded=len(texts) / seconds,
+        query_tokens=length,
+        compared=len(queries.vectors) * length * len(vectors) / searching,
+        rescored=scored / scoring,
+        clustered=len(feedback) / clustering,
+        dimension=width,
+        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
+    """The shorter of two runs' seconds, and the result."""
+    start = time.perf_counter()
+    work()
+    middle = time.perf_counter()
+    result = work()
+    return max(1e-9, min(middle - start, time.perf_counter() - middle)), result
+
+
+def _collection(recipe: Recipe, passages: int | None, place: Path) -> tuple[Dataset, bool]:
+    """The recipe's collection, or where that is not here and its size was given, another one to measure on."""
+    try:
+        return load_dataset(recipe.data, cache=place / "data"), False
+    except ColabelError:
+        if passages is None:
+            raise
+    return load_dataset(_STAND_IN, cache=place / "stand-in"), True

@@ -1,0 +1,140 @@
+"""A whole run on Ray against the same run in one process, with every teacher, place of shards and kind of loss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colabel import Index, Recipe, open_labels, run
+from colabel.artefacts import read_manifest
+from colabel.cluster import Cluster
+from colabel.cluster.pool import WorkerPool
+from colabel.collective.knowledge import open_knowledge
+from colabel.data import load_dataset
+from colabel.errors import ClusterError
+from colabel.index.sharded import ShardedIndex
+from colabel.pipeline import Chain, Workbench, parse_system
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+FILES = ("runs/zero-shot/run.trec", "runs/colbert/run.trec", "runs/collective-0.5/run.trec")
+
+
+@pytest.fixture(scope="module")
+def local(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("local") / "run"
+    run(replace(recipe, compute=replace(recipe.compute, engine="local")), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def on_ray(recipe: Recipe, local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on Ray from the same θ: training has no part in what is compared."""
+    out = tmp_path_factory.mktemp("ray") / "run"
+    run(recipe, out)
+    return out
+
+
+def same_labels(ours: Path, theirs: Path) -> None:
+    for mine, other in zip(open_labels(ours).blocks(), open_labels(theirs).blocks(), strict=True):
+        assert mine.query_ids == other.query_ids
+        np.testing.assert_array_equal(mine.rows, other.rows)
+        np.testing.assert_array_equal(mine.flags, other.flags)
+        np.testing.assert_allclose(mine.teacher, other.teacher, atol=1e-5)
+        np.testing.assert_allclose(mine.base, other.base, atol=1e-5)
+
+
+def test_a_run_gives_the_same_rankings_knowledge_and_labels(on_ray: Path, local: Path) -> None:
+    assert isinstance(Index.open(on_ray / "index"), ShardedIndex)
+    same_labels(on_ray / "labels/collective-0.5", local / "labels/collective-0.5")
+    ours, theirs = open_knowledge(on_ray / "knowledge"), open_knowledge(local / "knowledge")
+    query_ids = list(theirs.queries.ids)
+    np.testing.assert_array_equal(ours.centroids(query_ids).token_ids, theirs.centroids(query_ids).token_ids)
+    np.testing.assert_array_equal(ours.feedback(query_ids), theirs.feedback(query_ids))
+    for name in FILES:
+        mine, other = ([line.split()[:4] for line in (out / name).read_text().splitlines()] for out in (on_ray, local))
+        assert mine == other
+    for name in ("knowledge/ranking", "knowledge/centroids", "labels/collective-0.5", "students/collective-0.5/model"):
+        assert read_manifest(on_ray / name).fingerprint == read_manifest(local / name).fingerprint
+
+
+def test_a_run_again_does_nothing(recipe: Recipe, on_ray: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")}
+    run(recipe, on_ray)
+    assert {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")} == before
+
+
+def test_cross_encoders_annotate_on_the_workers(recipe: Recipe, on_ray: Path, local: Path) -> None:
+    system = parse_system("ce-kd")
+    with Workbench(recipe, on_ray) as bench:
+        ours = Chain(bench, on_ray, 0).labels(system)
+    plain = replace(recipe, compute=replace(recipe.compute, engine="local"))
+    theirs = Chain(Workbench(plain, local), local, 0).labels(system)
+    same_labels(ours.folder, theirs.folder)
+
+
+def test_a_restarted_driver_keeps_finished_shards(
+    recipe: Recipe, on_ray: Path, pool: WorkerPool, tmp_path: Path
+) -> None:
+    """The folder as a killed driver leaves it: some shards, no statistics, no index.json."""
+    index = tmp_path / "index"
+    shutil.copytree(on_ray / "index", index)
+    shutil.rmtree(index / "statistics")
+    shutil.rmtree(index / "shard-00003")
+    (index / "index.json").unlink()
+    kept = {path: path.stat().st_mtime_ns for path in index.glob("shard-*/tokens/manifest.json")}
+    assert len(kept) == 4
+    dataset = load_dataset(recipe.data)
+    encoder = replace(recipe.encoder, model=str(on_ray / "theta"))
+    built = Cluster(recipe.compute, pool).build_index(dataset, index, encoder=encoder, index=recipe.index)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (index / "shard-00003/tokens/manifest.json").exists()
+    assert built.fingerprint == Index.open(on_ray / "index").fingerprint
+
+
+@pytest.mark.parametrize("storage", ["scratch", "url"])
+def test_shards_that_no_folder_shares(
+    recipe: Recipe, local: Path, pool: WorkerPool, tmp_path: Path, storage: str
+) -> None:
+    """Workers that see neither the collection nor the index, one killed while it searches, and a disk that is lost."""
+    place = "scratch" if storage == "scratch" else f"file://{tmp_path}/far"
+    settings = replace(recipe.compute, storage=place)
+    dataset = load_dataset(recipe.data)
+    encoder = replace(recipe.encoder, model=str(local / "theta"))
+    cluster = Cluster(settings, pool)
+    built = cluster.build_index(dataset, tmp_path / "index", encoder=encoder, index=recipe.index)
+    assert not list((tmp_path / "index").glob("shard-*"))
+    whole = Index.open(local / "index")
+    asked = whole.encoder.encode_queries(["what is glacier made by", "how are fjord formed"]).vectors
+    expected = whole.search(asked, 12)
+    os.kill(pool.workers()[0].process, signal.SIGKILL)
+    rows, scores = built.search(asked, 12)
+    np.testing.assert_array_equal(rows, expected[0])
+    np.testing.assert_allclose(scores, expected[1], atol=1e-5)
+    shutil.rmtree(pool.settings.scratch)
+    np.testing.assert_array_equal(built.search(asked, 12)[0], expected[0])
+    opened = cluster.open_index(tmp_path / "index", dataset.passages)
+    np.testing.assert_array_equal(opened.search(asked, 12)[0], expected[0])
+
+
+def test_a_broken_passage_ends_the_stage_with_its_row(recipe: Recipe, pool: WorkerPool, tmp_path: Path) -> None:
+    """A line that was broken after the collection was opened."""
+    source = Path(recipe.data.source)
+    shutil.copytree(source, tmp_path / "poisoned")
+    dataset = load_dataset(str(tmp_path / "poisoned"))
+    lines = (tmp_path / "poisoned" / "corpus.jsonl").read_text().splitlines(keepends=True)
+    with (tmp_path / "poisoned" / "corpus.jsonl").open("r+") as file:  # in place: offsets stay
+        file.seek(sum(map(len, lines[:21])))
+        file.write(lines[21].replace("{", "x", 1))
+    with pytest.raises(
+        ClusterError, match=r"shard 2 of 5 \(rows 16 to 23\): .*the passage in row 21 is not what it was"
+    ):
+        Cluster(recipe.compute, pool).build_index(
+            dataset, tmp_path / "index", encoder=recipe.encoder, index=recipe.index
+        )

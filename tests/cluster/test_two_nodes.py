@@ -1,0 +1,125 @@
+"""A real collection on a cluster of two nodes, one of which is lost while it ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
+from colabel.cluster.pool import WorkerPool
+from colabel.labels import Labels
+from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.settings import ComputeSettings, LabelSettings, TrainSettings
+
+pytestmark = pytest.mark.slow
+
+PASSAGES, QUERIES = 1500, 120
+SYSTEM = "collective-0.5"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    """Two nodes with a processor and a scratch disk each; the head has none to give."""
+    ray = pytest.importorskip("ray", reason="ray is not installed (the extra 'ray' brings it)")
+    from ray.cluster_utils import Cluster
+
+    if ray.is_initialized():
+        ray.shutdown()
+    os.environ["RAY_raylet_start_wait_time_s"] = "120"  # noqa: SIM112, Ray spells it so
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, Ray spells it so
+    memory = 150 * 2**20
+    head = {"num_cpus": 0, "object_store_memory": memory, "include_dashboard": False}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        nodes.add_node(num_cpus=1, object_store_memory=memory, env_vars={"COLABEL_DISK": str(tmp_path / name)})
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.fixture
+def recipe(shared_data: Callable[[str], Path], tmp_path: Path) -> Recipe:
+    """The first training queries of scifact, their positives and as many other passages as there is time for."""
+    source, folder = shared_data("scifact"), tmp_path / "scifact"
+    (folder / "qrels").mkdir(parents=True)
+    header, *lines = (source / "qrels" / "train.tsv").read_text().splitlines()
+    judged = [line for line in lines if line.split("\t")[0] in {one.split("\t")[0] for one in lines[:QUERIES]}]
+    (folder / "qrels" / "train.tsv").write_text("\n".join([header, *judged]) + "\n")
+    shutil.copy(source / "queries.jsonl", folder / "queries.jsonl")
+    with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        passages = file.readlines()
+    needed = {line.split("\t")[1] for line in judged}
+    passages.sort(key=lambda line: json.loads(line)["_id"] not in needed)
+    (folder / "corpus.jsonl").write_text("".join(passages[:PASSAGES]), encoding="utf-8")
+    return Recipe(
+        data=DataSettings(source=str(folder), holdout=0.0),
+        encoder=EncoderSettings(passage_length=64, device="cpu"),
+        index=IndexSettings(engine="exact", shard_passages=128),
+        labels=LabelSettings(candidates=50),
+        train=TrainSettings(teacher="take"),
+        compute=ComputeSettings(
+            engine="ray", workers=2, shard_passages=256, storage="scratch", scratch="$COLABEL_DISK", patience=120.0
+        ),
+    )
+
+
+def labels(recipe: Recipe, out: Path) -> Labels:
+    with Workbench(recipe, out) as bench:
+        return Chain(bench, out, 0).labels(parse_system(SYSTEM))
+
+
+def same(ours: Labels, theirs: Labels) -> None:
+    for mine, other in zip(ours.blocks(), theirs.blocks(), strict=True):
+        assert mine.query_ids == other.query_ids
+        np.testing.assert_allclose(mine.base, other.base, atol=1e-4)
+        np.testing.assert_allclose(mine.teacher, other.teacher, atol=1e-4)
+        differ = mine.rows != other.rows
+        close = np.abs(np.diff(other.base, axis=1, prepend=np.inf)) < 1e-5
+        assert not (differ & ~close & ~np.roll(close, -1, axis=1)).any(), "only near ties may change places"
+
+
+def test_labels_are_the_same_with_a_node_lost_while_ranking(
+    recipe: Recipe, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = labels(replace(recipe, compute=ComputeSettings()), tmp_path / "local")
+    disks = [tmp_path / "one", tmp_path / "two"]
+    lost: list[Path] = []
+    searching = threading.Event()
+    original = WorkerPool.map
+
+    def watched(self: WorkerPool, tasks: Any, shared: tuple[Any, ...] = (), **options: Any) -> Iterator[Any]:
+        if len(shared) > 1 and shared[1] == "search":
+            searching.set()
+        return original(self, tasks, shared, **options)
+
+    def lose() -> None:
+        """Take a node away once ranking has begun, and with it the shards on its disk."""
+        searching.wait(timeout=600)
+        time.sleep(0.3)
+        cluster.remove_node(cluster.worker_nodes and sorted(cluster.worker_nodes, key=id)[0], allow_graceful=False)
+        lost.append(tmp_path)
+
+    monkeypatch.setattr(WorkerPool, "map", watched)
+    thief = threading.Thread(target=lose)
+    thief.start()
+    ours = labels(recipe, tmp_path / "ray")
+    thief.join()
+    assert lost
+    same(ours, local)
+    held = [len(list(disk.glob("*/shard-*/index.json"))) for disk in disks]
+    assert max(held) == 6, "the node that stayed has made the other's shards again"
+    assert 0 < min(held) < 6, "both had made some"
