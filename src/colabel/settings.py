@@ -486,9 +486,9 @@ class DistilSettings(FitSettings):
         help="top-ranked passages of a query from which negatives are drawn; never more than 'labels.candidates'",
     )
     scope: str = setting(
-        "group",
+        "batch",
         choices=("batch", "group"),
-        help="compare a query with all passages of a step (the authors; not with stored labels), or with its own",
+        help="compare a query with all passages of a step (the authors), or with its own",
     )
     temperature: float = setting(
         1.0, low=0.001, high=1000.0, help="what the student's scores are divided by; the authors: 0.5"
