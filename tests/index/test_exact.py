@@ -16,7 +16,7 @@ from sentence_transformers.util.similarity import maxsim
 from tests.test_maxsim import ragged, reference_score, unit_vectors
 
 from colabel.errors import UsageError
-from colabel.index.exact import Blocking, TokenShard, _decode, _encode, score_rows, search_exact
+from colabel.index.exact import Blocking, TokenShard, decode_keys, encode_keys, score_rows, search_exact
 
 SMALL = Blocking(passage_tokens=7, query_tokens=16, batch_tokens=10, window_tokens=25)
 
@@ -250,10 +250,10 @@ def test_rows_of_several_shards_are_scored(collection: TokenShard, queries: torc
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=40), st.integers(0, 2**32 - 41))
 def test_keys_order_scores_then_rows(values: list[float], first: int) -> None:
     scores, rows = torch.tensor(values, dtype=torch.float32), torch.arange(len(values)) + first
-    keys = _encode(scores, rows)
+    keys = encode_keys(scores, rows)
     expected = sorted(range(len(values)), key=lambda i: (-scores[i].item(), i))
     assert keys.argsort(descending=True).tolist() == expected
-    back, back_rows = _decode(keys)
+    back, back_rows = decode_keys(keys)
     assert torch.equal(back, scores)
     assert torch.equal(back_rows, rows)
 
