@@ -16,7 +16,7 @@ import torch
 from colabel.collective.expansion import Centroids
 from colabel.data import Dataset, load_dataset
 from colabel.data.strings import StringTable
-from colabel.index.exact import TokenShard
+from colabel.index.exact import TokenShard, score_rows
 from colabel.labels import Labels, label
 from colabel.ranking import rank
 from colabel.ranking.rankings import Ranking
@@ -46,6 +46,9 @@ class Store:
 
     def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.where(rows >= 0, np.diff(self._offsets)[np.maximum(rows, 0)], 0)
+
+    def score(self, queries: torch.Tensor, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        return score_rows(queries, self.shards, rows).numpy()
 
     def vectors(self, rows: Sequence[int]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         parts = [self._vectors[self._offsets[row] : self._offsets[row + 1]] for row in rows]

@@ -63,13 +63,13 @@ def test_equal_pairs_are_scored_once(
 ) -> None:
     teacher = teacher_of(tiny_cross_encoder, dataset)
     asked: list[tuple[str, str]] = []
-    predict = teacher._predict
+    predict = teacher._model.predict
 
-    def counting(pairs: list[tuple[str, str]], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def counting(pairs: list[tuple[str, str]]) -> npt.NDArray[np.float32]:
         asked.extend(pairs)
-        return predict(pairs, keys)
+        return predict(pairs)
 
-    monkeypatch.setattr(teacher, "_predict", counting)
+    monkeypatch.setattr(teacher._model, "predict", counting)
     scores = teacher.score(["q1", "q1"], np.array([[0, 1, 0], [1, 0, -1]]))
     assert len(asked) == 2
     assert scores[0, 0] == scores[0, 2] == scores[1, 1]
@@ -176,21 +176,21 @@ def test_the_cache_continues_and_gives_the_same_bytes(
     options = {"batch_tokens": 64, "cache": tmp_path / "cache"}
     whole = teacher_of(tiny_cross_encoder, dataset, batch_tokens=64).score(QUERIES, ROWS)
     first = teacher_of(tiny_cross_encoder, dataset, **options)
-    predict, calls = first._predict, 0
+    predict, calls = first._model.predict, 0
 
-    def dies(pairs: list[tuple[str, str]], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def dies(pairs: list[tuple[str, str]]) -> npt.NDArray[np.float32]:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
-        return predict(pairs, keys)
+        return predict(pairs)
 
-    monkeypatch.setattr(first, "_predict", dies)
+    monkeypatch.setattr(first._model, "predict", dies)
     with pytest.raises(KeyboardInterrupt):
         first.score(QUERIES, ROWS)
     second = teacher_of(tiny_cross_encoder, dataset, **options)
     scored: list[int] = []
-    monkeypatch.setattr(second, "_predict", lambda pairs, keys: (scored.append(len(pairs)), predict(pairs, keys))[1])
+    monkeypatch.setattr(second._model, "predict", lambda pairs: (scored.append(len(pairs)), predict(pairs))[1])
     assert second.score(QUERIES, ROWS).tobytes() == whole.tobytes()
     assert 0 < sum(scored) < 6, "what was finished before is not scored again"
     scored.clear()
@@ -225,11 +225,11 @@ model, data, cache = sys.argv[1:]
 teacher = CrossEncoderTeacher(
     model, load_dataset(data), max_length=64, batch_tokens=64, device="cpu", cache=Path(cache)
 )
-predict = teacher._predict
-def slow(pairs, keys):
+predict = teacher._model.predict
+def slow(pairs):
     time.sleep(0.2)
-    return predict(pairs, keys)
-teacher._predict = slow
+    return predict(pairs)
+teacher._model.predict = slow
 teacher.score(["q1", "q5"], np.array([[0, 3, -1, 1], [4, 2, 0, 0]]))
 """
 
@@ -250,8 +250,8 @@ def test_kill_costs_only_what_was_not_saved(
     whole = teacher_of(tiny_cross_encoder, dataset, batch_tokens=64).score(QUERIES, ROWS)
     teacher = teacher_of(tiny_cross_encoder, dataset, batch_tokens=64, cache=tmp_path / "c")
     scored: list[int] = []
-    predict = teacher._predict
-    monkeypatch.setattr(teacher, "_predict", lambda pairs, keys: (scored.append(len(pairs)), predict(pairs, keys))[1])
+    predict = teacher._model.predict
+    monkeypatch.setattr(teacher._model, "predict", lambda pairs: (scored.append(len(pairs)), predict(pairs))[1])
     assert teacher.score(QUERIES, ROWS).tobytes() == whole.tobytes()
     assert sum(scored) <= 4, "two batches at least were on disk"
 
