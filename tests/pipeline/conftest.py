@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.pipeline.small import small_recipe
 
 from colabel import Recipe
+from tests.pipeline.small import small_recipe
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.train.drive import DiesAt
-
 from colabel import study
 from colabel.pipeline import comparison
 from colabel.pipeline.transferring import study_recipe
 from colabel.progress import SILENT, Progress
+from tests.train.drive import DiesAt
 
 
 def die(*_: Any, **__: Any) -> None:

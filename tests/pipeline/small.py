@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.train.small import write_collection
-
 from colabel import CollectiveSettings, DataSettings, EncoderSettings, Recipe
 from colabel.settings import CrossEncoderSettings, DistilSettings, LabelSettings, RankSettings, TrainSettings
+from tests.train.small import write_collection
 
 CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 1, "evaluate_queries": 2, "evaluate_depth": 4}
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.train.small import write_collection
 
 from colabel import DataSettings, Recipe
 from colabel.cli import main
 from colabel.pipeline.capacity import Rates, StageCost, estimate
 from colabel.settings import ComputeSettings, DistilSettings, IndexSettings, TrainSettings
+from tests.train.small import write_collection
 
 RATES = Rates(
     tokens=50.0,

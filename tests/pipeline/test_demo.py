@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.train.small import write_collection
 
 from colabel import demo, load_recipe
 from colabel.cli import main
@@ -17,6 +16,7 @@ from colabel.cli.output import _Line
 from colabel.errors import SettingsError
 from colabel.pipeline import DemoResult
 from colabel.pipeline.showcase import DEMO_RECIPE
+from tests.train.small import write_collection
 
 
 @pytest.fixture(scope="module")

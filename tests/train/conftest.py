@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.small import ENCODER, Small, Spread, write_collection
 
 from colabel.data import load_dataset
 from colabel.encode import prepare_encoder
 from colabel.ranking import rank
 from colabel.settings import EncoderSettings
+from tests.train.small import ENCODER, Small, Spread, write_collection
 
 
 @pytest.fixture(scope="module", autouse=True)

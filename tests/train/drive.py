@@ -8,8 +8,6 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.train.small import Overlap
-
 from colabel.data import load_dataset
 from colabel.progress import SILENT, Progress, Task
 from colabel.ranking import open_ranking
@@ -24,6 +22,7 @@ from colabel.train import (
     train_teacher,
 )
 from colabel.train.batches import GroupTexts
+from tests.train.small import Overlap
 
 
 class DiesAt:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers.multi_vector_encoder.data_collator import MultiVectorEncoderDataCollator
-from tests.train.small import ENCODER, Small
 
 from colabel.encode import prepare_encoder
 from colabel.encode.colbert import load_checkpoint
@@ -16,6 +15,7 @@ from colabel.settings import EncoderSettings
 from colabel.train import draw_groups, pool_from_ranking
 from colabel.train.batches import GroupTexts, collator_for
 from colabel.train.forward import embed
+from tests.train.small import ENCODER, Small
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "expanded"])

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.train import drive
-from tests.train.small import ENCODER, Small
 
 from colabel.encode import prepare_encoder
 from colabel.settings import EncoderSettings
 from colabel.train import open_model
 from colabel.train.fit import GroupTrainer
+from tests.train import drive
+from tests.train.small import ENCODER, Small
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {

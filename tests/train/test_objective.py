@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from tests.train.small import Overlap, Small
 
 from colabel.data.strings import StringTable
 from colabel.encode.colbert import load_checkpoint
@@ -18,6 +17,7 @@ from colabel.train import AskedTeacher, DrawnScores, Groups, HardLabels, StoredS
 from colabel.train.batches import GroupTexts, collator_for
 from colabel.train.losses import batch_scores
 from colabel.train.objective import Comparison, Objective
+from tests.train.small import Overlap, Small
 
 
 class Itself:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.train.small import Small, Spread, write_collection
 
 from colabel.data import hide_labels, load_dataset
 from colabel.errors import DataError, UsageError
@@ -15,6 +14,7 @@ from colabel.ranking import rank
 from colabel.settings import DistilSettings
 from colabel.train import Mining, Pool, draw_groups, groups_for, pool_from_ranking
 from colabel.train.groups import Groups
+from tests.train.small import Small, Spread, write_collection
 
 
 @pytest.fixture(scope="module")

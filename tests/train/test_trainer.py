@@ -18,7 +18,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import MultiVectorEncoder
-from tests.train.small import ENCODER, Overlap, Small
 
 from colabel.data import hide_labels
 from colabel.encode import open_encoder, prepare_encoder
@@ -44,6 +43,7 @@ from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_compl
 from colabel.train.fit import GroupTrainer, check_device, choose_precision
 from colabel.train.losses import Outcome
 from colabel.train.scale import teacher_scale
+from tests.train.small import ENCODER, Overlap, Small
 
 BY_HEART = TrainSettings(steps=60, batch_queries=5, passages=3, learning_rate=2e-3, evaluate_every=30)
 SHORT = DistilSettings(steps=4, batch_queries=2, passages=3, learning_rate=1e-3, evaluate_every=0, log_every=1)
