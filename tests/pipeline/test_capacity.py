@@ -19,6 +19,7 @@ RATES = Rates(
     encoded=100.0,
     query_tokens=10.0,
     compared=1e6,
+    asked=50.0,
     rescored=1e6,
     clustered=20.0,
     dimension=128,
@@ -39,15 +40,17 @@ def test_stages_by_hand() -> None:
     seconds = {stage.name: stage.seconds for stage in plan.stages}
     assert seconds["encode with θ"] == seconds["encode with the student"] == 100.0
     assert seconds["rank training queries"] == pytest.approx(1000 * 10 * 500_000 / 1e6)
-    assert seconds["label"] == pytest.approx(1000 * 100 * 50 * (10 + 10) / 1e6)
+    assert seconds["label"] == pytest.approx(1000 * 100 * 50 / 1e6)
+    assert seconds["encode training queries"] == 2 * 1000 / 50
     assert seconds["train θ"] == pytest.approx(10 * 2 * 5 * 3.2 / 100)
     assert plan.disk_bytes == 2 * 500_000 * (128 * 2 + 4) + 500_000 * 8
 
 
-def test_workers_share_all_but_training() -> None:
+def test_workers_share_all_but_training_and_the_encoding_of_queries() -> None:
     plan = estimate(RECIPE, RATES, passages=10_000, queries=1000, tests=100)
     alone = [stage for stage in plan.stages if not stage.shared]
-    assert [stage.name for stage in alone] == ["train θ", "train the student"]
+    names = ["train θ", "encode training queries", "train the student", "encode test queries"]
+    assert [stage.name for stage in alone] == names
     driver = sum(stage.seconds for stage in alone) / 3600
     assert plan.hours(4) == pytest.approx(driver + (plan.hours(1) - driver) / 4)
     assert StageCost("x", 7200.0, shared=True).hours(4) == 0.5

@@ -53,7 +53,8 @@ class Rates:
         encoded: passages a second, at ``tokens`` each.
         query_tokens: tokens of a query.
         compared: pairs of a query token and a passage token that exact search compares in a second.
-        rescored: the same for candidates of each query, which must be gathered.
+        asked: queries encoded in a second.
+        rescored: passage tokens a second that are gathered and scored for a query with its centroids.
         clustered: queries a second whose feedback is clustered.
         memory: bytes of this process with the model loaded and at work.
     """
@@ -62,6 +63,7 @@ class Rates:
     encoded: float
     query_tokens: float
     compared: float
+    asked: float
     rescored: float
     clustered: float
     dimension: int
@@ -163,13 +165,13 @@ def _stages(
     tokens = passages * rates.tokens
     encoding = passages / rates.encoded
     candidates = min(passages, recipe.labels.candidates)
-    centroids, clusters = recipe.collective.centroids, recipe.collective.clusters
     search = _search_seconds(rates, tokens, shards, engine)
-    naming = _naming_seconds(rates, tokens, queries * clusters)
-    scoring = candidates * rates.tokens * (rates.query_tokens + centroids) / rates.rescored
+    naming = _naming_seconds(rates, tokens, queries * recipe.collective.clusters)
+    scoring = candidates * rates.tokens / rates.rescored
     stages = [
         StageCost("train θ", _training(recipe.train, rates), shared=False),
         StageCost("encode with θ", encoding, shared=True),
+        StageCost("encode training queries", 2 * queries / rates.asked, shared=False),  # to store and to rank them
         StageCost("rank training queries", queries * search, shared=True),
         StageCost("collective knowledge", queries / rates.clustered + naming, shared=True),
         StageCost("label", queries * scoring, shared=True),
@@ -178,6 +180,7 @@ def _stages(
     ]
     if tests:
         stages.append(StageCost("encode untrained", encoding, shared=True))
+        stages.append(StageCost("encode test queries", 3 * tests / rates.asked, shared=False))
         stages.append(StageCost("rank test queries", 3 * tests * search, shared=True))
     return stages
 
@@ -190,7 +193,7 @@ def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> fl
     here = tokens / shards
     lists = list_count(int(here))
     read = min(1.0, max(16, lists // 256) / lists) * here
-    rescored = 1024 * rates.tokens * rates.query_tokens / rates.rescored
+    rescored = 1024 * rates.tokens / rates.rescored
     return shards * (rates.query_tokens * (read + lists) / rates.compared + rescored)
 
 
@@ -223,7 +226,7 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     encoder.encode_passages([text for text in texts if text][:8])  # the first batch pays for what torch sets up
     seconds, encoded = _timed(lambda: encoder.encode_passages(texts))
     asked = [text for text in list(dataset.queries.values())[:_QUERIES] if text.strip()]
-    queries = encoder.encode_queries(asked or ["a question of some words"])
+    asking, queries = _timed(lambda: encoder.encode_queries(asked or ["a question of some words"]))
     length = float((queries.token_ids >= 0).sum(dim=1).float().mean())
     width = encoded.vectors.shape[1]
     copies = max(1, _SCORED_TOKENS // max(1, len(encoded.vectors)))
@@ -232,18 +235,19 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     shard = TokenShard(vectors, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     searching, _ = _timed(lambda: search_exact(queries.vectors, [shard], 10))
     rows = np.random.default_rng(0).integers(0, len(shard), size=(len(queries.vectors), 100))
-    scoring, _ = _timed(lambda: score_rows(queries.vectors, [shard], rows))
+    expanded = torch.cat([queries.vectors, queries.vectors[:, :1].expand(-1, recipe.collective.centroids, -1)], dim=1)
+    scoring, _ = _timed(lambda: score_rows(expanded, [shard], rows))
     fetched = FetchedVectors(np.arange(len(texts)), encoded.vectors, encoded.offsets)
     feedback = np.random.default_rng(0).integers(0, len(texts), size=(64, recipe.collective.feedback_passages))
     chosen = Feedback(feedback, np.ones(feedback.shape, dtype=np.float32))
     clustering, _ = _timed(lambda: cluster_feedback(fetched, chosen, recipe.collective))
-    scored = float(sizes[rows].sum()) * length
     return Rates(
         tokens=len(encoded.vectors) / len(texts),
         encoded=len(texts) / seconds,
         query_tokens=length,
         compared=len(queries.vectors) * length * len(vectors) / searching,
-        rescored=scored / scoring,
+        asked=len(queries.vectors) / asking,
+        rescored=float(sizes[rows].sum()) / scoring,
         clustered=len(feedback) / clustering,
         dimension=width,
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
