@@ -70,6 +70,7 @@ def test_a_run_again_does_nothing(recipe: Recipe, on_ray: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")} == before
 
 
+@pytest.mark.slow
 def test_cross_encoders_annotate_on_the_workers(recipe: Recipe, on_ray: Path, local: Path) -> None:
     system = parse_system("ce-kd")
     with Workbench(recipe, on_ray) as bench:
@@ -79,6 +80,7 @@ def test_cross_encoders_annotate_on_the_workers(recipe: Recipe, on_ray: Path, lo
     same_labels(ours.folder, theirs.folder)
 
 
+@pytest.mark.slow
 def test_a_restarted_driver_keeps_finished_shards(
     recipe: Recipe, on_ray: Path, pool: WorkerPool, tmp_path: Path
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_restarted_driver_keeps_finished_shards(
     assert built.fingerprint == Index.open(on_ray / "index").fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["scratch", "url"])
 def test_shards_that_no_folder_shares(
     recipe: Recipe, local: Path, pool: WorkerPool, tmp_path: Path, storage: str

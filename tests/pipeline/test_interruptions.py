@@ -66,6 +66,7 @@ def chosen(recipe: Recipe, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_the_same_command_ends_with_the_same_report(chosen: Path) -> None:
     whole, other = start(chosen, chosen / "whole"), start(chosen / "other", chosen / "other" / "out")
     for process in (whole, other):  # at once: two studies share nothing but the collection

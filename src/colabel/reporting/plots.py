@@ -16,6 +16,7 @@ from colabel.reporting.records import Figures, Mean, System
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_TICKS = 5  # more would run into each other where numbers have three decimals and a sign
 _ROW = 0.32  # inches of height for a system
 _MOST_POINTS = 1000  # a scatter plot of more queries rounds them to a grid, so that the page stays small
 
@@ -79,6 +80,7 @@ def _dots(
             axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2, solid_capstyle="round")
         axes.plot([value.mean], [place], marker=marker, markersize=6, color=colour, linestyle="none")
     _name_rows(axes, [system.title for system, _ in found])
+    axes.locator_params(axis="x", nbins=_TICKS)
     axes.set_title(title)
     return finished(drawn, key, caption)
 
