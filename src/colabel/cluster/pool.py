@@ -7,6 +7,7 @@ again and again, ends the stage with an error that names it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -290,7 +291,8 @@ class WorkerPool:
         return max(1, int(min(rooms)))
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers; those of a session that has ended are gone already."""
         for seat in self._seats:
-            self.ray.kill(seat.handle)
+            with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
+                self.ray.kill(seat.handle)
         self._seats = []
