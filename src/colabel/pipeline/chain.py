@@ -57,6 +57,7 @@ class Chain:
     def __init__(self, bench: Workbench, out: Path, seed: int) -> None:
         self.bench, self.out, self.seed = bench, out, seed
         self.recipe, self.progress = bench.recipe, bench.progress
+        self._targets: dict[str, Target] = {}
 
     @cached_property
     def theta(self) -> Path:
@@ -216,7 +217,12 @@ class Chain:
         )
 
     def target(self, system: System) -> Target:
-        """What a student learns from."""
+        """What a student learns from, made once: a dear teacher is not asked again, by no process of several."""
+        if system.slug not in self._targets:
+            self._targets[system.slug] = self._make_target(system)
+        return self._targets[system.slug]
+
+    def _make_target(self, system: System) -> Target:
         if system.target == "hard":
             return HardLabels()
         if system.target == "uniform":
