@@ -142,7 +142,7 @@ def suggestion_precision(
 
 def hidden_positives(pairs: Sequence[tuple[str, str]], dataset: Dataset) -> list[bool]:
     """Of each (query id, passage id), whether it is a positive that was hidden."""
-    hidden = _hidden(dataset)
+    hidden = hidden_labels(dataset)
     return [_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs]
 
 
@@ -167,14 +167,6 @@ def measure_train_run(dataset: Dataset, run: Run, measures: Sequence[str]) -> Pe
 def count_hidden(dataset: Dataset) -> int:
     """How many labels are hidden."""
     return sum(map(len, hidden_labels(dataset).values()))
-
-
-def are_hidden_positives(dataset: Dataset, query_id: str, passage_ids: Sequence[str]) -> list[bool | None]:
-    """Whether each passage is a hidden positive of a training query; None where nothing is hidden."""
-    hidden = hidden_labels(dataset)
-    if not hidden:
-        return [None] * len(passage_ids)
-    return [_is_positive(hidden, query_id, passage_id, dataset.relevant_from) for passage_id in passage_ids]
 
 
 def _hidden(dataset: Dataset) -> Qrels:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from colabel.evaluation.label_quality import are_hidden_positives
+from colabel.evaluation.label_quality import count_hidden, hidden_positives
 from colabel.labels import Flag, Labels
 from colabel.reporting.records import Example, ExamplePassage, ExampleToken
 
@@ -50,7 +50,8 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
     shown = np.argsort(after)[:_SHOWN].tolist()
     rows = [int(found.rows[place]) for place in shown]
     ids = [dataset.passages.ids[row] for row in rows]
-    hidden = are_hidden_positives(dataset, query_id, ids)
+    anything_hidden = count_hidden(dataset) > 0
+    hidden = hidden_positives([(query_id, passage_id) for passage_id in ids], dataset)
     passages = []
     for place, row, passage_id, was_hidden in zip(shown, rows, ids, hidden, strict=True):
         held = set(knowledge.index.store.passage_tokens([row])[0].tolist())
@@ -64,7 +65,7 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
                 before=int(before[place]),
                 after=int(after[place]),
                 labelled=bool(found.flags[place] & Flag.LABELLED),
-                hidden_positive=was_hidden,
+                hidden_positive=was_hidden if anything_hidden else None,
                 matched=tuple(matched),
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from colabel.train.groups import Groups
-from colabel.train.targets import HardLabels, Target
+from colabel.train.targets import Target
 
 _GROUPS = 512
 _FEWEST = 3
@@ -22,8 +22,6 @@ def teacher_scale(groups: Groups, target: Target) -> float:
     are built from it. One number for all queries, so that a teacher may be surer of one query than of another. 1 where
     nothing can be compared.
     """
-    if isinstance(target, HardLabels):
-        return 1.0
     count = min(len(groups), _GROUPS)
     numbers = groups.queries[:count].tolist()
     rows = groups.rows[:count].astype(np.int64)
