@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,21 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from colabel import CollectiveSettings, DataSettings, EncoderSettings, IndexSettings, Recipe
-from colabel.settings import (
-    ComputeSettings,
-    CrossEncoderSettings,
-    DistilSettings,
-    LabelSettings,
-    RankSettings,
-    TrainSettings,
-)
-from tests.train.small import write_collection
+from colabel import IndexSettings, Recipe
+from colabel.settings import ComputeSettings
+from tests.pipeline.small import small_recipe
 
 if TYPE_CHECKING:
     from colabel.cluster.pool import WorkerPool
-
-CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 0}
 
 
 @pytest.fixture(scope="session")
@@ -58,24 +50,8 @@ def pool(small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    folder = write_collection(tmp_path_factory.mktemp("cluster") / "small")
-    judged = (folder / "qrels" / "dev.tsv").read_text().splitlines()
-    half = len(judged) // 2 + 1
-    (folder / "qrels" / "dev.tsv").write_text("\n".join(judged[:half]) + "\n")
-    (folder / "qrels" / "test.tsv").write_text("\n".join([judged[0], *judged[half:]]) + "\n")
-    return Recipe(
-        data=DataSettings(source=str(folder)),
-        encoder=EncoderSettings(
-            model=str(tiny_model), dimension=16, projection_sample=16, query_length=12, passage_length=24, device="cpu"
-        ),
+    return dataclasses.replace(
+        small_recipe(tmp_path_factory.mktemp("cluster") / "small", tiny_model),
         index=IndexSettings(engine="exact", shard_passages=4),
-        rank=RankSettings(depth=20),
-        collective=CollectiveSettings(clusters=6, centroids=3),
-        labels=LabelSettings(candidates=10),
-        train=TrainSettings(**CHEAP, passages=2),
-        distil=DistilSettings(**CHEAP, passages=3),
-        cross_encoder=CrossEncoderSettings(
-            models=(str(tiny_model), f"{tiny_model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
-        ),
         compute=ComputeSettings(engine="ray", workers=2, shard_passages=8, patience=60.0),
     )
