@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/colabel demo --out demo
 
-# All systems of the paper on the same collection and in the same folder: takes hours on two cores.
+# All systems of the paper on the same collection and in the same folder: takes several times as long.
 demo-full: $(READY)
 	$(BIN)/colabel demo --full --out demo
 

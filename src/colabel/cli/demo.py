@@ -25,7 +25,7 @@ _QUESTION = "smooth a noisy signal"
 @click.option(
     "--out", default=Path("demo"), show_default=True, type=click.Path(path_type=Path), help="Folder for the demo."
 )
-@click.option("--full", is_flag=True, help="Compare all systems of the paper; takes hours on two cores.")
+@click.option("--full", is_flag=True, help="Compare all systems of the paper; takes several times as long.")
 @set_option
 def demo_command(out: Path, full: bool, overrides: tuple[str, ...]) -> None:
     """Show the method on the documentation of the Python libraries that are installed. No download.
