@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from colabel.cli import cli
+from colabel.fields import Settings, allowed
 from colabel.pipeline.planning import TRAINING_PASS
 from colabel.recipe import load_recipe
 from colabel.reporting import write_index
-from colabel.settings import Recipe, Settings, allowed
+from colabel.settings import Recipe
 from docs.picture import FIGURES, TEACHERS, picture
 
 DOCS = Path(__file__).parent

@@ -17,7 +17,8 @@ ROOT = Path(colabel.__file__).parent
 # From left to right. A group imports groups to its left and itself; groups in one row do not import each other.
 FLOW: list[set[str]] = [
     {"errors", "types", "progress"},
-    {"settings", "workers"},
+    {"fields", "workers"},
+    {"settings"},
     {"recipe", "artefacts"},
     {"data"},
     {"encode", "maxsim", "measures"},

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from colabel.errors import SettingsError, UsageError
-from colabel.settings import Recipe, Settings, nearest
+from colabel.fields import Settings, nearest
+from colabel.settings import Recipe
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:

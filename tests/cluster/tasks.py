@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from colabel.errors import DataError
-from colabel.index.shard import Desk
+from colabel.index.desk import Desk
 
 
 def double(desk: Desk, number: int, *shared: Any) -> int:

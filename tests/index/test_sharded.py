@@ -19,8 +19,8 @@ from colabel.collective.feedback import choose_feedback
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index import lookup as lookups
 from colabel.index import sharded
-from colabel.index.shard import ShardPlan
 from colabel.index.sharded import LocalShards, ShardedIndex, build_sharded, plan_shards
+from colabel.index.shards import ShardPlan
 from colabel.settings import ComputeSettings
 
 INDEX = IndexSettings(engine="exact", shard_passages=8)

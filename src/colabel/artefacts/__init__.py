@@ -2,7 +2,7 @@
 
 from colabel.artefacts.build import Plan, Workspace, build, write_json, write_text
 from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
-from colabel.artefacts.lock import folder_lock
+from colabel.artefacts.lock import folder_lock, patient_lock
 from colabel.artefacts.manifest import Manifest, parse_manifest, read_manifest
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "fingerprint",
     "folder_lock",
     "parse_manifest",
+    "patient_lock",
     "read_manifest",
     "write_json",
     "write_text",

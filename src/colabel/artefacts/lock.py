@@ -19,6 +19,7 @@ from colabel.errors import ArtefactError, LockedError
 
 WRITER_FILE = ".writer.json"
 _ATTEMPTS = 1000
+_PATIENT_SECONDS = 0.5
 
 
 @contextlib.contextmanager
@@ -40,6 +41,22 @@ def folder_lock(folder: Path) -> Iterator[None]:
         _sign(folder)
         stack.callback(_unsign, descriptor, folder)
         yield
+
+
+@contextlib.contextmanager
+def patient_lock(folder: Path) -> Iterator[None]:
+    """Hold a lock that another process of this machine may hold for a while; a dead one holds nothing."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(folder_lock(folder))
+                break
+            except LockedError:
+                time.sleep(_PATIENT_SECONDS)
+        yield
+        with contextlib.suppress(OSError):
+            (folder / WRITER_FILE).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _open(folder: Path) -> int:

@@ -13,7 +13,7 @@ from colabel.artefacts import fingerprint
 from colabel.cluster.pool import Task, WorkerPool
 from colabel.cluster.serving import ServedModel, serve_model
 from colabel.encode.prepare import choose_device
-from colabel.index.shard import Desk
+from colabel.index.desk import Desk
 from colabel.teachers.pairs import PairBatch, PairModel, load_cross_encoder
 
 

@@ -12,8 +12,8 @@ from colabel.cluster.shards import ClusterShards
 from colabel.data import Dataset, PassageTable
 from colabel.index import Index
 from colabel.index.index import read_settings
-from colabel.index.shard import ShardSource
 from colabel.index.sharded import ShardedIndex, build_sharded, plan_shards, read_source
+from colabel.index.shards import ShardSource
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings, IndexSettings
 from colabel.teachers.pairs import PairPredictor

@@ -1,6 +1,6 @@
 """Worker processes that share work: bounded, and with nothing lost when one of them dies.
 
-Each worker is an actor with a :class:`~colabel.index.shard.Desk`. A call that a dead worker leaves behind goes to
+Each worker is an actor with a :class:`~colabel.index.desk.Desk`. A call that a dead worker leaves behind goes to
 another one, and a new worker takes its place as soon as the cluster has room. What fails for a reason of its own, or
 again and again, ends the stage with an error that names it.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from colabel.cluster.session import connect, load_ray
 from colabel.errors import ClusterError, ColabelError
-from colabel.index.shard import Desk, scratch_folder
+from colabel.index.desk import Desk, scratch_folder
 from colabel.settings import ComputeSettings
 
 log = logging.getLogger(__name__)

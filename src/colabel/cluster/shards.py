@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from colabel.cluster.pool import Task, WorkerPool
-from colabel.index.shard import Desk, ShardSource
+from colabel.index.desk import Desk
+from colabel.index.shards import ShardSource
 from colabel.progress import SILENT, Progress
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from colabel.data.problems import UNREADABLE, Problems
 from colabel.data.records import Malformed, check_id, make_query, warn_if_empty
 from colabel.data.source import LineFile, Located
 from colabel.errors import UsageError
-from colabel.settings import nearest
+from colabel.fields import nearest
 from colabel.types import Passage, Qrel, Query
 
 _SPLIT_WORDS = {

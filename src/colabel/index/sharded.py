@@ -27,11 +27,12 @@ from colabel.data import Dataset, PassageTable
 from colabel.data.strings import StringTable
 from colabel.encode import Encoder, prepare_encoder
 from colabel.errors import ArtefactError, UsageError
+from colabel.index.desk import Desk, publish_encoder, scratch_folder
 from colabel.index.exact import TokenShard
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.lookup import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample, train_centres
 from colabel.index.merging import merge_nearest, merge_rankings
-from colabel.index.shard import Desk, FolderModel, ShardPlan, ShardSource, publish_encoder, scratch_folder
+from colabel.index.shards import FolderModel, ShardPlan, ShardSource
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings, IndexSettings
