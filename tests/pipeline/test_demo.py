@@ -125,6 +125,7 @@ def test_the_command_tells_the_plan_and_its_progress(
     overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("colabel.cli.output._LINE_SECONDS", 0.0)
+    monkeypatch.setattr("colabel.cli.output._LINE_SHARE", 0.0)
     settings = [part for override in overrides for part in ("--set", override)]
     with pytest.raises(SystemExit) as stop:
         main(["demo", *settings, "--out", str(tmp_path / "demo")])
@@ -148,6 +149,15 @@ def test_time_left_is_told_for_many_units_only(
         "reading: 10 of 40 passages, about 1.0 min left",
         "reading: 30 of 40 passages, about 0.3 min left",
     ]
+
+
+def test_a_log_of_hours_gets_few_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter([0.0, *range(20, 7200, 20)])
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    line = _Line("ranking", 359, "queries")
+    for _ in range(359):
+        line.advance()
+    assert 20 < len(capsys.readouterr().err.splitlines()) < 50
 
 
 def test_the_recipe_of_the_demo_is_a_recipe(tmp_path: Path) -> None:

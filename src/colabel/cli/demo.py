@@ -40,7 +40,7 @@ def demo_command(out: Path, full: bool, overrides: tuple[str, ...]) -> None:
     from colabel import demo
 
     _narrate()
-    with terminal_progress(lines=True) as progress:
+    with terminal_progress() as progress:
         result = demo(out, full=full, overrides=overrides, progress=progress)
     emit("\n".join(demo_lines(result)))
 

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBar
     from rich.progress import TaskID
 
-_LINE_SECONDS = 15.0  # between two lines of progress where there is no terminal
+_LINE_SECONDS = 15.0  # at least, between two lines of progress where there is no terminal
+_LINE_SHARE = 0.1  # of the time since the work began, so that a log of hours stays short
 _EVEN = 20  # units from which on their times are taken to be alike
 
 
 def configure_logging(*, verbose: bool, quiet: bool) -> None:
-    """Log to stderr: warnings always, information on a terminal or with --verbose."""
-    level = logging.INFO if verbose or sys.stderr.isatty() else logging.WARNING
+    """Log to stderr: information and warnings of ours, with --verbose those of the libraries as well."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning" if verbose else "error")  # it resets its logger
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("colabel").setLevel(logging.ERROR if quiet else level)
+    logging.getLogger("colabel").setLevel(logging.ERROR if quiet else logging.INFO)
     for library in ("sentence_transformers", "transformers", "bm25s"):
         logging.getLogger(library).setLevel(logging.WARNING if verbose else logging.ERROR)
 
@@ -91,14 +92,13 @@ def rate(speed: float) -> str:
 
 
 @contextmanager
-def terminal_progress(*, lines: bool = False) -> Iterator[Progress]:
-    """Bars on stderr while the block runs; silent where stderr is not a terminal or --quiet was given.
-
-    With ``lines``, a stderr that is no terminal (a log file) gets a line now and then.
-    """
-    quiet = logging.getLogger("colabel").level >= logging.ERROR
-    if quiet or not sys.stderr.isatty():
-        yield _Lines() if lines and not quiet else SILENT
+def terminal_progress() -> Iterator[Progress]:
+    """Bars on stderr while the block runs, lines now and then where it is a log file; silent with --quiet."""
+    if logging.getLogger("colabel").level >= logging.ERROR:
+        yield SILENT
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -154,7 +154,7 @@ class _Line:
     def advance(self, steps: int = 1) -> None:
         self._done += steps
         now = time.monotonic()
-        if now - self._told < _LINE_SECONDS or not self._done:
+        if now - self._told < max(_LINE_SECONDS, _LINE_SHARE * (now - self._begun)) or not self._done:
             return
         self._told = now
         where = (

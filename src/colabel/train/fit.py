@@ -222,12 +222,13 @@ def _keep(model: MultiVectorEncoder, job: Job, state: TrainerState, checkpoints:
     """Put the weights that are kept into the model; returns their step."""
     last = int(state.global_step)
     best = best_step(state.log_history, count_start=job.settings.keep_start)
+    kept = last if job.settings.keep == "last" or best is None else best
     if best_step(state.log_history, count_start=True) == 0 and is_main_process():
-        log.warning("%s: no step was better on dev than the start", job.what)
-    if job.settings.keep == "last" or best is None or best == last:
+        log.warning("%s: no step was better on dev than the start; the weights of step %d are kept", job.what, kept)
+    if kept == last:
         return last
-    _load_weights(model, job.start if best == 0 else checkpoints / f"checkpoint-{best}")
-    return best
+    _load_weights(model, job.start if kept == 0 else checkpoints / f"checkpoint-{kept}")
+    return kept
 
 
 def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:
