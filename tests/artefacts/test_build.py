@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import colabel
 from colabel.artefacts import Plan, Workspace, build, folder_lock, read_manifest
 from colabel.errors import ArtefactError, LockedError
 
@@ -41,6 +43,30 @@ def test_manifest_says_how_it_was_made(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"], "nothing is left beside the artefact"
     hidden = [path.name for path in (tmp_path / "toy").iterdir() if path.name.startswith(".")]
     assert not hidden
+
+
+def test_commit_of_a_checkout_and_of_an_installed_package(tmp_path: Path) -> None:
+    """A package that lies untracked inside somebody's repository is not named by that repository's commit."""
+    package = tmp_path / "theirs" / "site-packages" / "colabel"
+    shutil.copytree(Path(colabel.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    git = ["git", "-C", str(tmp_path / "theirs"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+
+    def told() -> str:
+        program = "from colabel.artefacts.manifest import source_commit; print(source_commit())"
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        asked = [sys.executable, "-c", program]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+    assert told() == ""
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "ours now"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert told() == head[:12]
+    changed = package / "artefacts" / "manifest.py"
+    changed.write_text(changed.read_text() + "\n")
+    assert told() == f"{head[:12]}+"
 
 
 def test_the_same_plan_is_not_built_twice(tmp_path: Path) -> None:

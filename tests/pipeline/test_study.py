@@ -12,7 +12,7 @@ from colabel import Recipe, study, transfer
 from colabel.artefacts import write_json
 from colabel.cli import main
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.pipeline import System
+from colabel.pipeline import System, changed_settings
 from colabel.pipeline.comparison import Study
 from colabel.pipeline.transferring import study_recipe
 from colabel.ranking import Ranker
@@ -156,6 +156,14 @@ def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> N
     again, _ = study(wanted, out)
     assert files.html.read_bytes() == page
     assert again == document
+
+
+def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> None:
+    out, *_ = done
+    assert not changed_settings(wanted, out)
+    other = replace(wanted, collective=replace(wanted.collective, centroids=2), study=StudySettings(sweep=False))
+    assert changed_settings(other, out) == ["collective.centroids"]
+    assert not changed_settings(other, out / "nowhere")
 
 
 def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:

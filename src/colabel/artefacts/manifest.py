@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -50,6 +51,21 @@ def library_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def source_commit() -> str:
+    """The commit that colabel runs from, '+' behind it where files were changed; empty where it was installed."""
+    package = Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str:
+        asked = ["git", "-C", str(package), *arguments]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", __file__)  # else the repository around an environment would be named
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def parse_manifest(folder: Path) -> Manifest:

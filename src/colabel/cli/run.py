@@ -85,7 +85,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
       colabel study recipe.toml --set study.seeds=3 --out studies/mine
     """
     from colabel import load_recipe, study
-    from colabel.pipeline import plan_study
+    from colabel.pipeline import changed_settings, plan_study
     from colabel.pipeline.planning import duration
 
     settings = load_recipe(recipe, overrides)
@@ -93,6 +93,9 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         stages = plan_study(settings, out)
         emit("\n".join(map(str, stages)))
         emit(f"left: about {duration(sum(stage.seconds for stage in stages if not stage.done))}")
+        changed = changed_settings(settings, out)
+        if changed:
+            emit(f"changed since {out} was last run: {', '.join(changed)}; rows that depend on it are made again")
         return
     with terminal_progress() as progress:
         document, files = study(settings, out, recipe_text=_recipe_text(recipe, overrides), progress=progress)

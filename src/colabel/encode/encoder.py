@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -110,7 +111,7 @@ class Encoder:
             return EncodedQueries(torch.zeros(0, 1, self.dimension), torch.zeros(0, 1, dtype=torch.int64), ())
         cut = self._cut_queries(texts)
         if cut:
-            log.warning("%d of %d queries are longer than the model takes and were cut", cut, len(texts))
+            _warn_once(f"{cut} of {len(texts)} queries are longer than the model takes and were cut")
         unreadable = tuple(number for number, text in enumerate(texts) if not self._readable(text))
         return EncodedQueries(_stack(vectors, 0.0), _stack(token_ids, -1), unreadable)
 
@@ -269,6 +270,12 @@ def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bo
         example,
     )
     return encoded
+
+
+@functools.cache
+def _warn_once(sentence: str) -> None:
+    """Every model of a study reads the same queries."""
+    log.warning("%s", sentence)
 
 
 def _stack(parts: list[torch.Tensor], fill: float) -> torch.Tensor:

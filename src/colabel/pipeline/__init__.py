@@ -1,7 +1,7 @@
 """The whole method, stage after stage."""
 
 from colabel.pipeline.chain import Chain
-from colabel.pipeline.comparison import plan_study, study
+from colabel.pipeline.comparison import changed_settings, plan_study, study
 from colabel.pipeline.engines import choose_engine
 from colabel.pipeline.method import RunResult, run
 from colabel.pipeline.showcase import DemoResult, demo
@@ -16,6 +16,7 @@ __all__ = [
     "RunResult",
     "System",
     "Workbench",
+    "changed_settings",
     "choose_engine",
     "collective_slug",
     "demo",

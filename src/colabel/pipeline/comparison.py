@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,25 @@ def plan_study(recipe: Recipe, out: Path) -> list[Stage]:
     comparison = Study(recipe, out, SILENT)
     rate = passages_per_second(comparison.bench)
     return [stage for system, seed in comparison.rows for stage in plan_student(comparison.chain(seed), system, rate)]
+
+
+def changed_settings(recipe: Recipe, out: Path) -> list[str]:
+    """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
+
+    Settings that change no result of a row ([study], [compute]) are left out.
+    """
+    try:
+        before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    now = json.loads(json.dumps(recipe.as_dict()))
+    return [
+        f"{section}.{key}"
+        for section, table in now.items()
+        if isinstance(table, dict) and section not in ("study", "compute")
+        for key, value in table.items()
+        if before.get(section, {}).get(key, value) != value
+    ]
 
 
 class Study(Rows):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from colabel.artefacts import fingerprint, write_json
-from colabel.artefacts.manifest import library_versions
+from colabel.artefacts.manifest import library_versions, source_commit
 from colabel.data import Dataset
 from colabel.data.splits import TEST
 from colabel.evaluation import (
@@ -72,7 +72,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         },
         comparisons=comparisons,
         recipe=recipe_text,
-        environment=Environment(library_versions(), _processor(), os.cpu_count()),
+        environment=Environment(library_versions(), _processor(), os.cpu_count(), source_commit()),
     )
 
 
