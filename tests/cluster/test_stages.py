@@ -14,12 +14,14 @@ import pytest
 from colabel import Index, Recipe, open_labels, run
 from colabel.artefacts import read_manifest
 from colabel.cluster import Cluster
+from colabel.cluster.annotation import ClusterPredictor
 from colabel.cluster.pool import WorkerPool
 from colabel.collective.knowledge import open_knowledge
 from colabel.data import load_dataset
 from colabel.errors import ClusterError
 from colabel.index.sharded import ShardedIndex
 from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.teachers.pairs import PairBatch
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -141,3 +143,29 @@ def test_a_broken_passage_ends_the_stage_with_its_row(recipe: Recipe, pool: Work
         Cluster(recipe.compute, pool).build_index(
             dataset, tmp_path / "index", encoder=recipe.encoder, index=recipe.index
         )
+
+
+def test_pairs_that_cannot_be_scored_end_the_stage_with_their_names(pool: WorkerPool, tiny_cross_encoder: Path) -> None:
+    predictor = ClusterPredictor(pool, str(tiny_cross_encoder), 48, "cpu")
+    fine = PairBatch([("a word", "a text")], "the pairs (q1, d1)")
+    poisoned = PairBatch([("a word", "a text"), ("a word", None)], "the pairs (q7, d3), (q7, d9)")  # type: ignore[list-item]
+    with pytest.raises(ClusterError, match=r"annotating the pairs \(q7, d3\), \(q7, d9\)"):
+        list(predictor.predict([fine, poisoned, fine]))
+
+
+def test_workers_do_not_keep_the_weights_of_a_model_that_was_trained_again(
+    pool: WorkerPool, tiny_cross_encoder: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_cross_encoder, folder)
+    batch = PairBatch([("a word", "a text")], "one pair")
+    ((_, before),) = ClusterPredictor(pool, str(folder), 48, "cpu").predict([batch])
+    model = CrossEncoder(str(folder), device="cpu")
+    model.model.classifier.weight.data.mul_(-1)  # type: ignore[union-attr, operator]
+    model.model.classifier.bias.data.mul_(-1)  # type: ignore[union-attr, operator]
+    shutil.rmtree(folder)
+    model.save(str(folder), create_model_card=False)
+    ((_, after),) = ClusterPredictor(pool, str(folder), 48, "cpu").predict([batch])
+    np.testing.assert_allclose(after, -before, atol=1e-5)

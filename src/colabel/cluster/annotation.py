@@ -13,6 +13,7 @@ from colabel.artefacts import fingerprint
 from colabel.cluster.pool import Task, WorkerPool
 from colabel.cluster.serving import ServedModel, serve_model
 from colabel.encode.prepare import choose_device
+from colabel.encode.weights import weights_fingerprint
 from colabel.index.desk import Desk
 from colabel.teachers.pairs import PairBatch, PairModel, load_cross_encoder
 
@@ -35,7 +36,7 @@ class ClusterPredictor:
         self._pool = pool
         folder = Path(model)
         files = serve_model(pool.ray, folder) if folder.is_dir() else None
-        key = fingerprint([str(folder.resolve()) if files else model, max_length, device])
+        key = fingerprint([weights_fingerprint(model), max_length, device])
         self._model = AnnotatorModel(model, key, files, max_length, device)
 
     def predict(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
