@@ -50,6 +50,7 @@ def test_errors_are_sentences(write_beir: WriteBeir, tmp_path: Path) -> None:
         (("convert", broken, "--out", tmp_path / "x"), 1, "corpus.jsonl:1: not JSON"),
         (("run", tmp_path / "none.toml", "--out", tmp_path / "x"), 2, "no such recipe file"),
         (("check", broken, "--set", "data.hodlout=1"), 2, "did you mean 'holdout'"),
+        (("check", broken, "--set", "rank.depth=5"), 2, "--set rank.depth=5: this command uses [data] alone"),
         (("chekc", broken), 2, "No such command 'chekc'"),
         (("convert", broken), 2, "--out"),
     ]:

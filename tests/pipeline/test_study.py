@@ -222,7 +222,7 @@ def test_transfer_trains_nothing(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--set", "train.steps=3"), 2, "takes all settings but [data] from the study"),
+        (("--set", "train.steps=3"), 2, "uses [data] alone, so it would change nothing"),
         ((), 1, "has no study.json"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,13 +41,21 @@ def out_option(help: str) -> Callable[[F], F]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def recipe_settings(dataset: str, overrides: tuple[str, ...]) -> Recipe:
-    """All settings that DATASET (a name or a recipe) and --set mean together."""
+def recipe_settings(dataset: str, overrides: tuple[str, ...], used: Collection[str] | None = None) -> Recipe:
+    """All settings that DATASET (a name or a recipe) and --set mean together.
+
+    A --set of a section that the command does not use is refused: it would change nothing. A recipe may hold all.
+    """
     from colabel.recipe import load_recipe, recipe_from_overrides
 
-    if dataset.endswith(".toml"):
-        return load_recipe(Path(dataset), overrides)
-    return recipe_from_overrides(dataset, overrides)
+    from_file = dataset.endswith(".toml")
+    recipe = load_recipe(Path(dataset), overrides) if from_file else recipe_from_overrides(dataset, overrides)
+    for override in overrides:
+        section = override.partition("=")[0].strip().partition(".")[0]
+        if used is not None and section not in used:
+            names = ", ".join(name if name == "seed" else f"[{name}]" for name in used)
+            raise click.UsageError(f"--set {override}: this command uses {names} alone, so it would change nothing")
+    return recipe
 
 
 @contextmanager

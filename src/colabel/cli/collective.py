@@ -46,7 +46,7 @@ def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path
     """Thin call of :func:`colabel.collect`."""
     from colabel import collect, load_dataset
 
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "compute", "seed"))
     with terminal_progress() as progress, beside(out, "work") as scratch, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         knowledge = collect(
@@ -162,7 +162,7 @@ def sweep_command(
     from colabel import Index, load_dataset, sweep
     from colabel.evaluation.sweeping import MEASURES
 
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "seed"))
     wanted = measures or MEASURES
     with terminal_progress() as progress, beside(out, "work") as scratch:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)

@@ -35,7 +35,7 @@ def check_command(dataset: str, overrides: tuple[str, ...], as_json: bool, show_
     from colabel import check
 
     with terminal_progress() as progress:
-        report = check(recipe_settings(dataset, overrides).data, progress=progress)
+        report = check(recipe_settings(dataset, overrides, ("data",)).data, progress=progress)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -109,7 +109,7 @@ def convert_command(dataset: str, overrides: tuple[str, ...], to: str, out: Path
     from colabel import convert, load_dataset
 
     with terminal_progress() as progress, beside(out, "passages") as cache:
-        loaded = load_dataset(recipe_settings(dataset, overrides).data, cache=cache, progress=progress)
+        loaded = load_dataset(recipe_settings(dataset, overrides, ("data",)).data, cache=cache, progress=progress)
         manifest = convert(loaded, out, to, progress=progress)
     counts = manifest.counts
     emit(f"{out}: {counts['passages']:,} passages, {counts['queries']:,} queries, {', '.join(counts['splits'])}")

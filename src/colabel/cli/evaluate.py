@@ -65,7 +65,7 @@ def evaluate_command(
     against = _baseline(list(named), compared, baseline, all_pairs)
     if per_query is not None and not per_query.absolute().parent.is_dir():
         raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "seed"))
     evaluation = evaluate(
         load_dataset(recipe.data), named, split=split, measures=measures or DEFAULT_MEASURES, judged_only=judged_only
     )
@@ -175,7 +175,7 @@ def label_quality_command(labels: Path, dataset: str, overrides: tuple[str, ...]
     from colabel.labels import find_suspects, open_labels
 
     opened = open_labels(labels)
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "seed"))
     loaded = load_dataset(recipe.data)
     found = label_quality(opened, loaded, seed=recipe.seed)
     suspects = find_suspects(opened, loaded, limit=5 * len(opened), order=order)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from colabel.settings import CollectiveSettings, Recipe
 
 _TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "scores", "mixed")
+_USED = ("data", "encoder", "collective", "labels", "cross_encoder", "compute")
 _FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
 
 
@@ -115,7 +116,7 @@ def label_command(
     from colabel.labels import report_labels
     from colabel.teachers import TeacherChoice, make_teacher
 
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, _USED)
     pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
     choice = TeacherChoice(
         teacher, models, scores, standardise, parts, weight, scale, device=recipe.encoder.device, cache=pairs
@@ -237,7 +238,7 @@ def export_command(
     if dataset is None:
         _export_model(source, format, out)
         return
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "labels"))
     with terminal_progress() as progress, beside(out, "work") as scratch:
         labels = open_labels(source)
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)

@@ -77,7 +77,7 @@ def missing_command(
     from colabel.labels import check_missing_file, remembered_knowledge, write_missing
 
     check_missing_file(out, with_labels=with_labels)
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "labels"))
     labels = open_labels(labels_folder)
     loaded = load_dataset(recipe.data)
     knowledge = open_knowledge(knowledge_folder) if knowledge_folder else remembered_knowledge(labels)

@@ -119,11 +119,9 @@ def transfer_command(study: Path, dataset: str, overrides: tuple[str, ...], out:
     """Thin call of :func:`colabel.transfer`."""
     from colabel import transfer
 
-    for override in overrides:
-        if not override.strip().startswith("data."):
-            raise click.UsageError(f"--set {override!r}: a transfer takes all settings but [data] from the study")
+    data = recipe_settings(dataset, overrides, ("data",)).data
     with terminal_progress() as progress:
-        document, files = transfer(study, recipe_settings(dataset, overrides).data, out, progress=progress)
+        document, files = transfer(study, data, out, progress=progress)
     _emit_study(document, files)
 
 

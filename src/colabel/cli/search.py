@@ -44,7 +44,7 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     """Thin call of :func:`colabel.build_index`."""
     from colabel import load_dataset
 
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "encoder", "index", "compute"))
     with terminal_progress() as progress, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=out / "data", progress=progress)
         index = engine.build_index(
@@ -132,7 +132,7 @@ def rank_command(
         raise UsageError("choose one: --index FOLDER or --bm25")
     if bm25 and prf:
         raise UsageError("--prf expands queries of an index; it does not go with --bm25")
-    recipe = recipe_settings(dataset, overrides)
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "compute", "seed"))
     with terminal_progress() as progress, beside(out, "work") as scratch, chosen_engine(recipe) as engine:
         loaded = load_dataset(recipe.data, cache=scratch / "data", progress=progress)
         ranker: Any
