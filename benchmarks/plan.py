@@ -18,13 +18,14 @@ from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
 from colabel.pipeline import Chain, Workbench, parse_system
 from colabel.pipeline.capacity import plan_capacity
 from colabel.pipeline.planning import seconds_of
-from colabel.settings import TrainSettings
+from colabel.settings import DistilSettings, TrainSettings
 
 PLACES = {
     "encode with θ": ("index/tokens",),
     "rank training queries": ("knowledge/queries", "knowledge/ranking"),
     "collective knowledge": ("knowledge/centroids",),
     "label": ("labels/collective-0.5",),
+    "train the student": ("students/collective-0.5/model",),
 }
 
 
@@ -34,10 +35,11 @@ def compare(passages: int, out: Path) -> list[dict[str, object]]:
         encoder=EncoderSettings(device="cpu"),
         index=IndexSettings(engine="exact"),
         train=TrainSettings(teacher="take"),
+        distil=DistilSettings(steps=15, evaluate_every=0),
     )
     plan = {stage.name: stage.seconds for stage in plan_capacity(recipe).stages}
     with Workbench(recipe, out) as bench:
-        Chain(bench, out, 0).labels(parse_system("collective-0.5"))
+        Chain(bench, out, 0).student(parse_system("collective-0.5"))
     plan["rank training queries"] += plan["encode training queries"]
     real = {name: sum(seconds_of(out / place) or 0.0 for place in places) for name, places in PLACES.items()}
     plan["all"], real["all"] = sum(plan[name] for name in PLACES), sum(real.values())

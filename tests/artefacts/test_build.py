@@ -45,6 +45,18 @@ def test_manifest_says_how_it_was_made(tmp_path: Path) -> None:
     assert not hidden
 
 
+def test_files_of_other_writers_can_be_read_by_all_who_may_read_ours(tmp_path: Path) -> None:
+    def write(space: Workspace) -> dict[str, int]:
+        with space.file("weights") as path:
+            path.write_bytes(b"w")
+            path.chmod(0o600)
+        return {}
+
+    build(tmp_path / "toy", PLAN, write)
+    ours = (tmp_path / "toy" / "manifest.json").stat().st_mode
+    assert (tmp_path / "toy" / "weights").stat().st_mode == ours
+
+
 def test_commit_of_a_checkout_and_of_an_installed_package(tmp_path: Path) -> None:
     """A package that lies untracked inside somebody's repository is not named by that repository's commit."""
     package = tmp_path / "theirs" / "site-packages" / "colabel"

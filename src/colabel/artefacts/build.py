@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -242,6 +243,7 @@ def _complete(partial: Path, plan: Plan) -> bool:
 def _publish(partial: Path, folder: Path) -> Manifest:
     """Give a complete workspace its final name, moving an outdated artefact out of the way first."""
     manifest = read_manifest(partial)
+    _open_to_readers(partial, manifest)
     for name in (_PLAN_FILE, _SPENT_FILE, WRITER_FILE):
         (partial / name).unlink(missing_ok=True)
     outdated = _outdated(folder)
@@ -252,6 +254,15 @@ def _publish(partial: Path, folder: Path) -> Manifest:
     _sync(folder.parent)
     shutil.rmtree(outdated, ignore_errors=True)
     return manifest
+
+
+def _open_to_readers(partial: Path, manifest: Manifest) -> None:
+    """Give every file the rights that the system gives new ones: safetensors lets nobody but the owner read."""
+    usual = stat.S_IMODE((partial / MANIFEST_FILE).stat().st_mode)
+    for name in manifest.files:
+        path = partial / name
+        if stat.S_IMODE(path.stat().st_mode) != usual:
+            path.chmod(usual)
 
 
 def _outdated(folder: Path) -> Path:
