@@ -388,6 +388,11 @@ class StudySettings(Settings):
         ("colbert", "colbert-hn", "self-kd", "ce-kd", "collective-0.5"),
         help="systems that are trained with every seed; others with one",
     )
+    trials: tuple[str, ...] = setting(
+        (),
+        help="other settings of [distil] that every student is trained with too, such as 'learning_rate = 1e-5; "
+        "teacher_temperature = 0.5'; the best on dev (by 'distil.measure') is kept, for all seeds",
+    )
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10", "R@1000"), help="measures of ir_measures, the first decides"
     )

@@ -1,6 +1,6 @@
 """Artefacts: folders that a stage writes once, whole or not at all, and that say how they were made."""
 
-from colabel.artefacts.build import Plan, Workspace, build, write_json, write_text
+from colabel.artefacts.build import Plan, Workspace, build, copy_artefact, write_json, write_text
 from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
 from colabel.artefacts.lock import folder_lock, patient_lock
 from colabel.artefacts.manifest import Manifest, parse_manifest, read_manifest
@@ -10,6 +10,7 @@ __all__ = [
     "Plan",
     "Workspace",
     "build",
+    "copy_artefact",
     "file_fingerprint",
     "fingerprint",
     "folder_lock",

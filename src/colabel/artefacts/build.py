@@ -109,6 +109,28 @@ def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, An
         return _publish(partial, folder)
 
 
+def copy_artefact(source: Path, folder: Path) -> Manifest:
+    """Give a finished artefact a second place; its manifest is the same, the seconds that it took too."""
+    manifest = read_manifest(source)
+    plan = Plan(manifest.stage, manifest.settings, manifest.inputs, seed=manifest.seed, format=manifest.format)
+    folder = _final_place(folder)
+    existing = _up_to_date(folder, plan)
+    if existing is not None:
+        return existing
+    partial = folder.with_name(f".{folder.name}.partial")
+    with folder_lock(partial):
+        existing = _finished(folder, plan)
+        if existing is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+            return existing
+        _prepare(partial, plan)
+        for name in [*manifest.files, MANIFEST_FILE]:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, partial / name)
+            _sync(partial / name)
+        return _publish(partial, folder)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a small JSON file whole or not at all, outside an artefact."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

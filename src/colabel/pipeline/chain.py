@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,11 @@ class Chain:
     the target differs between two of them.
     """
 
-    def __init__(self, bench: Workbench, out: Path, seed: int) -> None:
+    def __init__(
+        self, bench: Workbench, out: Path, seed: int, *, settings: Callable[[System], DistilSettings] | None = None
+    ) -> None:
         self.bench, self.out, self.seed = bench, out, seed
+        self._settings = settings or self.own_settings
         self.recipe, self.progress = bench.recipe, bench.progress
         self._targets: dict[str, Target] = {}
 
@@ -234,9 +238,17 @@ class Chain:
             return AskedTeacher(self.teacher(system))
         return StoredScores(labels, others_irrelevant=whole_batch)
 
+    def own_settings(self, system: System) -> DistilSettings:
+        """How a student is trained where nothing else was found to be better on dev."""
+        return self.paper_settings if system.from_plain else self.recipe.distil
+
     def student(self, system: System) -> TrainedModel:
         """A student, trained from θ."""
         check_system(system, self.recipe)
+        return self.train_student(system, self._settings(system), self.student_folder(system) / "model")
+
+    def train_student(self, system: System, settings: DistilSettings, out: Path) -> TrainedModel:
+        """Train a student with some settings; the passages that it sees are those of the recipe's."""
         about: dict[str, Any] = {"system": system.slug}
         if system.target in ("collective", "mixed"):
             about |= describe_collective(self.recipe.collective, beta=system.beta)
@@ -249,8 +261,8 @@ class Chain:
             self.bench.start if system.from_plain else self.theta,
             self.bm25_groups if system.from_plain else self.groups,
             self.target(system),
-            self.student_folder(system) / "model",
-            settings=self.paper_settings if system.from_plain else self.recipe.distil,
+            out,
+            settings=settings,
             seed=self.seed,
             dev=self.dev_pool,
             device=self.recipe.encoder.device,

@@ -18,10 +18,11 @@ from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import Stage, passages_per_second, plan_student, seconds_of
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System, parse_system
+from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
-from colabel.settings import Recipe
+from colabel.settings import DistilSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
 from colabel.teachers.score_file import pair_keys
 from colabel.train import Groups
@@ -79,10 +80,15 @@ class Study(Rows):
     def __init__(self, recipe: Recipe, out: Path, progress: Progress = SILENT) -> None:
         super().__init__(recipe, out, [parse_system(slug) for slug in recipe.study.systems], progress)
         self._chains: dict[int, Chain] = {}
+        self.trials = Trials(recipe, out / "trials")
 
     def chain(self, seed: int) -> Chain:
         """The stages of one seed."""
-        return self._chains.setdefault(seed, Chain(self.bench, self.out / f"seed-{seed}", seed))
+        made = Chain(self.bench, self.out / f"seed-{seed}", seed, settings=self._settings)
+        return self._chains.setdefault(seed, made)
+
+    def _settings(self, system: System) -> DistilSettings:
+        return self.trials.choose(self.first, system)
 
     @property
     def first(self) -> Chain:

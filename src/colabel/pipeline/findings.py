@@ -42,6 +42,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         examples=examples(study),
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
+        trials={slug: found for system in study.systems if (found := study.trials.found(slug := system.slug))},
         seconds=_stage_seconds(study),
         notes=notes,
     )

@@ -58,7 +58,8 @@ def plan_student(chain: Chain, system: System, rate: float | None = None) -> lis
     if system.slug == "colbert":
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
         return [Stage(name, _indexed(chain.out / "index"), training + collection)]
-    seconds = _training(bench.recipe.distil, bench, rate) + collection
+    trained = 1 + (len(bench.recipe.study.trials) if chain.seed == bench.recipe.seed and not system.from_plain else 0)
+    seconds = trained * _training(bench.recipe.distil, bench, rate) + collection
     if system.needs_cross_encoder:
         seconds += _annotation(bench, chain, system, rate).seconds
     return [Stage(name, _indexed(chain.student_folder(system) / "index"), seconds)]

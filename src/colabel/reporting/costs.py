@@ -5,6 +5,7 @@ from __future__ import annotations
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import NONE, count, decimal, duration, figure, times
 from colabel.reporting.parts import Cell, Column, Row, Table, table
+from colabel.reporting.records import Trial
 from colabel.reporting.results import system_cell, system_letters
 
 
@@ -87,3 +88,20 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
         rows.append(Row(cells))
     target = "a fixed value" if found.target is None else figure(found.target)
     return table("target", f"Time to reach {found.measure} {target} on dev", columns, rows)
+
+
+def trials(document: StudyDocument) -> tuple[Table, ...]:
+    """What was tried on dev: the same trials for every student."""
+    names = list(dict.fromkeys(trial.name for found in document.trials.values() for trial in found))
+    columns = [Column("System", number=False), *(Column(name) for name in names)]
+    rows = []
+    for slug, found in document.trials.items():
+        values = {trial.name: trial for trial in found}
+        cells = [_tried(values.get(name)) for name in names]
+        rows.append(Row((Cell(document.title(slug)), *cells)))
+    measure = document.efficiency.measure if document.efficiency else document.measures[0]
+    return table("trials", f"Settings tried with every student: {measure} on dev, * chosen", columns, rows)
+
+
+def _tried(trial: Trial | None) -> Cell:
+    return Cell("") if trial is None else Cell(figure(trial.value) + (" *" if trial.chosen else ""), trial.value)

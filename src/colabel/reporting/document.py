@@ -27,6 +27,7 @@ from colabel.reporting.records import (
     SweepRow,
     System,
     TrainingCurve,
+    Trial,
 )
 
 FORMAT = 1
@@ -48,6 +49,7 @@ class StudyDocument:
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         training: slug → curves.
+        trials: slug → settings that were tried on dev.
         recipe: the TOML text.
         seconds: stage → seconds, in the order in which they ran.
         notes: sentences that a reader must know.
@@ -70,6 +72,7 @@ class StudyDocument:
     examples: tuple[Example, ...] = ()
     training: Mapping[str, TrainingCurve] = dataclasses.field(default_factory=dict)
     efficiency: Efficiency | None = None
+    trials: Mapping[str, tuple[Trial, ...]] = dataclasses.field(default_factory=dict)
     recipe: str = ""
     environment: Environment | None = None
     seconds: Figures = dataclasses.field(default_factory=dict)

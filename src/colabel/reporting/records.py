@@ -231,6 +231,15 @@ class Reached:
 
 
 @dataclasses.dataclass(frozen=True)
+class Trial:
+    """Settings that a student was trained with, their value on dev, and whether they were chosen by it."""
+
+    name: str
+    value: float
+    chosen: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Ratio:
     """How many times longer ``slug`` takes than ``against``, for equal numbers of labelled pairs."""
 

@@ -113,6 +113,7 @@ def _training(document: StudyDocument) -> tuple[Part, ...]:
         curves.dev_curves(document, over_seconds=True),
     ]
     tables = (*costs.training_costs(document), *costs.time_ratios(document), *costs.time_to_target(document))
+    tables += costs.trials(document)
     return (*side_by_side(drawn), *tables)
 
 

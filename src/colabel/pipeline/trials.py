@@ -1,0 +1,96 @@
+"""Settings of [distil] tried on dev, as many for every student of a study: no row is tuned more than another."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from colabel.artefacts import copy_artefact
+from colabel.errors import SettingsError, UsageError
+from colabel.fields import nearest
+from colabel.pipeline.systems import System
+from colabel.reporting.records import Trial
+from colabel.settings import DistilSettings, Recipe
+from colabel.train import TrainedModel
+
+if TYPE_CHECKING:
+    from colabel.pipeline.chain import Chain
+
+TRIED = (
+    "learning_rate",
+    "warmup",
+    "schedule",
+    "weight_decay",
+    "temperature",
+    "teacher_temperature",
+    "teacher_scale",
+    "floor",
+    "hard_weight",
+    "hard_scope",
+)
+"""What a trial may change: neither the passages that students see nor how many."""
+
+DEFAULT = "as in the recipe"
+
+
+def trial_settings(recipe: Recipe) -> dict[str, DistilSettings]:
+    """The trials by their names: the recipe's own [distil], then each of 'study.trials'."""
+    found = {DEFAULT: recipe.distil}
+    for text in recipe.study.trials:
+        found[text] = _changed(recipe.distil, text)
+    return found
+
+
+def _changed(settings: DistilSettings, text: str) -> DistilSettings:
+    try:
+        table = tomllib.loads(text.replace(";", "\n"))
+    except ValueError as error:
+        raise SettingsError(
+            f"'study.trials' holds '{text}', which cannot be read ({error}); expected settings of [distil] such as "
+            "'learning_rate = 1e-5; teacher_temperature = 0.5'"
+        ) from None
+    for key in table:
+        if key not in TRIED:
+            raise SettingsError(f"'study.trials' holds '{text}': a trial cannot change '{key}'{nearest(key, TRIED)}")
+    return DistilSettings.from_mapping({**settings.as_dict(), **table})
+
+
+class Trials:
+    """Trains a student with every trial, with the first seed, and keeps the best on dev for all seeds."""
+
+    def __init__(self, recipe: Recipe, out: Path) -> None:
+        self._trials = trial_settings(recipe)
+        self._out = out
+        self._found: dict[str, tuple[Trial, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def found(self, slug: str) -> tuple[Trial, ...]:
+        """What the trials of a row gave; nothing where it was not tuned."""
+        return self._found.get(slug, ())
+
+    def choose(self, chain: Chain, system: System) -> DistilSettings:
+        """The settings with the best value on dev, the earlier of equals; the first seed's student is then there."""
+        if len(self) == 1 or system.from_plain:
+            return chain.own_settings(system)
+        if system.slug not in self._found:
+            self._found[system.slug] = self._try(chain, system)
+        chosen = next(trial.name for trial in self._found[system.slug] if trial.chosen)
+        return self._trials[chosen]
+
+    def _try(self, chain: Chain, system: System) -> tuple[Trial, ...]:
+        if chain.dev_pool is None:
+            raise UsageError(
+                "'study.trials' are compared on dev: the collection needs dev labels (data.holdout makes some), "
+                "and 'distil.evaluate_every' must not be 0"
+            )
+        values: dict[str, float] = {}
+        models: dict[str, TrainedModel] = {}
+        for number, (name, settings) in enumerate(self._trials.items()):
+            models[name] = chain.train_student(system, settings, self._out / system.slug / str(number))
+            values[name] = float(models[name].manifest.counts["kept_value"])
+        best = max(values, key=lambda name: values[name])
+        copy_artefact(models[best].folder, chain.student_folder(system) / "model")
+        return tuple(Trial(name, value, chosen=name == best) for name, value in values.items())

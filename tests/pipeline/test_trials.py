@@ -1,0 +1,112 @@
+"""Settings tried on dev: the same for every student, the best kept for all seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colabel import Recipe, study
+from colabel.artefacts import read_manifest
+from colabel.errors import SettingsError
+from colabel.pipeline import plan_study
+from colabel.pipeline.trials import DEFAULT, trial_settings
+from colabel.reporting import ReportFiles, StudyDocument
+from colabel.settings import StudySettings
+
+HIGH = "learning_rate = 0.05; temperature = 2.0"
+LOW = "learning_rate = 1e-7"
+Done = tuple[Path, StudyDocument, ReportFiles]
+
+
+@pytest.fixture(scope="module")
+def wanted(recipe: Recipe) -> Recipe:
+    chosen = StudySettings(
+        systems=("colbert", "colbert-hn", "collective-0.5"),
+        seeds=2,
+        repeated=("colbert-hn",),
+        trials=(HIGH, LOW),
+        timed_queries=0,
+        sweep=False,
+        examples=0,
+        measures=("nDCG@10",),
+    )
+    return replace(recipe, study=chosen)
+
+
+@pytest.fixture(scope="module")
+def done(wanted: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    out = tmp_path_factory.mktemp("trials") / "study"
+    return out, *study(wanted, out)
+
+
+def test_every_student_has_the_same_trials_and_keeps_its_best(done: Done) -> None:
+    out, document, _ = done
+    assert list(document.trials) == ["colbert-hn", "collective-0.5"]
+    for slug, found in document.trials.items():
+        assert [trial.name for trial in found] == [DEFAULT, HIGH, LOW]
+        best = max(range(3), key=lambda number: found[number].value)
+        assert [trial.chosen for trial in found] == [number == best for number in range(3)]
+        kept = read_manifest(out / "seed-0" / "students" / slug / "model")
+        tried = [read_manifest(out / "trials" / slug / str(number)) for number in range(3)]
+        assert kept == tried[best], "seconds too"
+        assert [manifest.counts["kept_value"] for manifest in tried] == [trial.value for trial in found]
+        assert [manifest.settings["learning_rate"] for manifest in tried][1:] == [0.05, 1e-7]
+        assert len({manifest.inputs["groups"] for manifest in tried}) == 1
+
+
+def test_later_seeds_take_what_was_chosen(done: Done) -> None:
+    out, *_ = done
+    first, second = (
+        read_manifest(out / f"seed-{seed}" / "students" / "colbert-hn" / "model").settings for seed in (0, 1)
+    )
+    assert first == second
+    assert not (out / "seed-1" / "trials").exists()
+
+
+def test_the_report_shows_them(done: Done) -> None:
+    _, document, files = done
+    page = files.markdown.read_text()
+    chosen = next(trial for trial in document.trials["collective-0.5"] if trial.chosen)
+    assert "Settings tried with every student: nDCG@10 on dev" in page
+    assert f"{chosen.value:.3f}"[1:] in page and " *" in page
+
+
+def test_the_same_command_again_trains_nothing(wanted: Recipe, done: Done) -> None:
+    out, document, _ = done
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("model.safetensors")}
+    again, _ = study(wanted, out)
+    assert again == document
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("model.safetensors")} == before
+
+
+def test_a_plan_counts_them(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    def seconds(recipe: Recipe) -> float:
+        return next(stage.seconds for stage in plan_study(recipe, tmp_path) if stage.name == "colbert-hn, seed 0")
+
+    assert seconds(wanted) > 1.5 * seconds(replace(wanted, study=replace(wanted.study, trials=())))
+
+
+@pytest.mark.parametrize(
+    ("trial", "told"),
+    [
+        ("learning_rate = ", "which cannot be read"),
+        ("steps = 5", "a trial cannot change 'steps'"),
+        ("learning_rat = 1e-5", "did you mean 'learning_rate'"),
+        ("learning_rate = -1.0", "'distil.learning_rate' is -1.0"),
+    ],
+)
+def test_a_trial_that_cannot_be(recipe: Recipe, trial: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told.replace("(", r"\(")):
+        trial_settings(replace(recipe, study=StudySettings(trials=(trial,))))
+
+
+def test_trials_need_dev(wanted: Recipe, tmp_path: Path) -> None:
+    silent = replace(
+        wanted,
+        distil=replace(wanted.distil, evaluate_every=0),
+        study=replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1),
+    )
+    document, _ = study(silent, tmp_path / "study")
+    assert "'study.trials' are compared on dev" in str(document.systems[1].failed)
