@@ -16,6 +16,7 @@ from colabel.data import Dataset, hide_labels, load_dataset
 from colabel.data.hiding import hidden_labels
 from colabel.data.splits import hold_out, leaks, stable_fraction
 from colabel.errors import DataError, SettingsError
+from colabel.labels.missing import write_missing
 from colabel.settings import DataSettings
 
 WriteBeir = Callable[..., Path]
@@ -46,6 +47,22 @@ def test_dev_is_held_out_only_where_there_is_none(write_beir: WriteBeir) -> None
     assert len(without.labels("dev")) + len(without.labels("train")) == 100
     none = load_dataset(DataSettings(source=str(write_beir("none", **raw, qrels__dev=None)), holdout=0.0))
     assert none.splits == ("train",)
+
+
+def test_a_file_of_all_train_labels_keeps_what_was_held_out(write_beir: WriteBeir, tmp_path: Path) -> None:
+    lines = "".join(f"q{number}\td1\t1\n" for number in range(100))
+    queries = "".join(json.dumps({"_id": f"q{n}", "text": f"query {n}"}) + "\n" for n in range(100))
+    raw = {"queries": queries, "qrels__train": lines, "qrels__test": None}
+    folder = write_beir("without", **raw, qrels__dev=None)
+    dataset = load_dataset(str(folder))
+    write_missing([], tmp_path / "more.qrels", visible=dataset.source_labels("train"))
+    again = load_dataset(DataSettings(source=str(folder), labels={"train": str(tmp_path / "more.qrels")}))
+    assert {split: again.labels(split) for split in again.splits} == {
+        split: dataset.labels(split) for split in ("dev", "train")
+    }
+    own = load_dataset(str(write_beir("with", **raw, qrels__dev="q5\td1\t1\n")))
+    assert own.source_labels("train") == own.labels("train")
+    assert dataset.source_labels("dev") == dataset.labels("dev")
 
 
 def test_leaks_go_by_text_as_well_as_by_id() -> None:

@@ -91,7 +91,7 @@ def missing_command(
         temperature=temperature or recipe.labels.temperature,
     )
     if out is not None:
-        visible = loaded.labels(labels.split) if with_labels else None
+        visible = loaded.source_labels(labels.split) if with_labels else None
         write_missing(found, out, grade=loaded.relevant_from, visible=visible)
     if as_json:
         print_json([label.as_dict() for label in found])

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from colabel.artefacts import fingerprint
 from colabel.data.passages import PassageTable
+from colabel.data.splits import DEV, TRAIN
 from colabel.errors import DataError
 from colabel.types import Qrels
 
@@ -23,6 +24,7 @@ class Dataset:
         relevant_from: the lowest grade that counts as relevant.
         provenance: format and origin.
         warnings: kind → how many imperfections were read over, as ``check`` lists them.
+        dev_from_train: whether dev is a share of the source's training queries that was held out.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
     through :func:`colabel.data.hiding.hidden_labels`.
@@ -36,6 +38,7 @@ class Dataset:
     warnings: Mapping[str, int]
     _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
+    dev_from_train: bool = False
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -49,6 +52,11 @@ class Dataset:
         except KeyError:
             known = ", ".join(self.splits) or "none"
             raise DataError(f"{self.name} has no split '{split}'; it has: {known}") from None
+
+    def source_labels(self, split: str) -> Qrels:
+        """Every visible judgement of a split as its own file would hold them: with train, those held out for dev."""
+        own = self.labels(split)
+        return {**own, **self.labels(DEV)} if split == TRAIN and self.dev_from_train else own
 
     def positives(self, split: str) -> dict[str, tuple[str, ...]]:
         """Query id → relevant passages (grade ≥ ``relevant_from``), queries without one left out."""

@@ -52,6 +52,7 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
     }
     hidden: Qrels = reader.read(source.hidden(problems))
     refuse_visible(hidden, labels.get(TRAIN, {}), source.name, problems)
+    had_dev = DEV in labels
     labels, hidden = _settle_splits(labels, hidden, queries, settings.holdout, problems)
     dataset = Dataset(
         name=source.name,
@@ -62,6 +63,7 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
         warnings=problems.summarise(),
         _labels=labels,
         _hidden=hidden,
+        dev_from_train=DEV in labels and not had_dev,
     )
     if settings.keep_labels is None or TRAIN not in labels:
         return dataset
