@@ -204,7 +204,7 @@ def test_a_file_of_scores_is_a_teacher(recipe: Recipe, finished: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_two_processes_from_the_command_line(recipe: Recipe, tmp_path: Path) -> None:
+def test_several_processes_from_the_command_line(recipe: Recipe, tmp_path: Path) -> None:
     """The first process makes what comes before; both train; the teacher is looked up by each for its own queries."""
     text = f"""
     [data]
@@ -247,6 +247,11 @@ def test_two_processes_from_the_command_line(recipe: Recipe, tmp_path: Path) -> 
     ]
     for name, tensor in weights[0].items():
         assert "key.bias" in name or float((tensor - weights[1][name]).abs().max()) <= 1e-4, name
+    torchrun[-1] = "4"
+    call[-1:] = ["--teacher", "uniform", "--out"]
+    four = subprocess.run([*torchrun, *call, tmp_path / "four"], check=False, **how)
+    assert four.returncode == 0, four.stderr
+    assert (tmp_path / "four" / "students" / "smoothing" / "model" / "manifest.json").exists()
 
 
 def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from colabel.collective import Knowledge, collect
+from colabel.collective import Knowledge, collect, open_knowledge
 from colabel.data.splits import DEV, TRAIN
 from colabel.index import Index
-from colabel.labels import Labels, label
+from colabel.labels import Labels, label, open_labels
 from colabel.pipeline.systems import System, check_system
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
@@ -37,6 +37,7 @@ from colabel.train import (
     dev_pool,
     distil,
     groups_for,
+    is_main_process,
     main_process_first,
     pool_from_ranking,
     train_teacher,
@@ -52,7 +53,8 @@ class Chain:
     """All stages of one seed in a folder; each is made when it is first asked for and reused afterwards.
 
     Every student starts from the same θ and sees the same groups of passages in the same order, so that nothing but
-    the target differs between two of them.
+    the target differs between two of them. Of several processes that train together the first makes the stages; the
+    others open what it made, and so neither wait for its locks nor start workers of their own.
     """
 
     def __init__(
@@ -85,11 +87,15 @@ class Chain:
     @cached_property
     def index(self) -> Index:
         """The collection indexed by θ."""
+        if not is_main_process():
+            return Index.open(self.out / "index")
         return self.bench.build_index(self.out / "index", str(self.theta))
 
     @cached_property
     def knowledge(self) -> Knowledge:
         """θ's ranking of the training queries and their collective knowledge."""
+        if not is_main_process():
+            return open_knowledge(self.out / "knowledge", self.index)
         collective = self.recipe.collective
         depth = max(self.recipe.labels.candidates, collective.feedback_passages)
         return collect(
@@ -203,12 +209,14 @@ class Chain:
             collective=self.recipe.collective,
             labels=self.recipe.labels,
             cross_encoder=self.recipe.cross_encoder,
-            predictor=self.bench.engine.predictor,
+            predictor=self.bench.engine.predictor if is_main_process() else None,
             progress=self.progress,
         )
 
     def labels(self, system: System) -> Labels:
         """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
+        if not is_main_process():
+            return open_labels(self.out / "labels" / system.slug)
         only = self.groups.pairs() if system.needs_cross_encoder else None
         return label(
             self.knowledge,
@@ -284,7 +292,7 @@ class Chain:
         if system is None:
             return theta
         with main_process_first(cpu=cpu):
-            _make(self.dev_pool, self.target(system))
+            _make(self.dev_pool, self.bm25_groups if system.from_plain else self.groups, self.target(system))
         return self.student(system).folder
 
     def cross_encoder_quality(self) -> list[RerankQuality]:
