@@ -9,14 +9,16 @@ import pytest
 
 from colabel import Recipe, study
 from colabel.artefacts import read_manifest
-from colabel.errors import SettingsError
-from colabel.pipeline import plan_study
+from colabel.errors import SettingsError, TrainingError
+from colabel.pipeline import Chain, System, plan_study
 from colabel.pipeline.trials import DEFAULT, trial_settings
 from colabel.reporting import ReportFiles, StudyDocument
-from colabel.settings import StudySettings
+from colabel.settings import DistilSettings, StudySettings
+from colabel.train import TrainedModel
 
 HIGH = "learning_rate = 0.05; temperature = 2.0"
 LOW = "learning_rate = 1e-7"
+TEACHING = "teacher_temperature = 0.25"
 Done = tuple[Path, StudyDocument, ReportFiles]
 
 
@@ -26,7 +28,7 @@ def wanted(recipe: Recipe) -> Recipe:
         systems=("colbert", "colbert-hn", "collective-0.5"),
         seeds=2,
         repeated=("colbert-hn",),
-        trials=(HIGH, LOW),
+        trials=(HIGH, LOW, TEACHING),
         timed_queries=0,
         sweep=False,
         examples=0,
@@ -45,15 +47,39 @@ def test_every_student_has_the_same_trials_and_keeps_its_best(done: Done) -> Non
     out, document, _ = done
     assert list(document.trials) == ["colbert-hn", "collective-0.5"]
     for slug, found in document.trials.items():
-        assert [trial.name for trial in found] == [DEFAULT, HIGH, LOW]
-        best = max(range(3), key=lambda number: found[number].value)
-        assert [trial.chosen for trial in found] == [number == best for number in range(3)]
-        kept = read_manifest(out / "seed-0" / "students" / slug / "model")
-        tried = [read_manifest(out / "trials" / slug / str(number)) for number in range(3)]
-        assert kept == tried[best], "seconds too"
-        assert [manifest.counts["kept_value"] for manifest in tried] == [trial.value for trial in found]
-        assert [manifest.settings["learning_rate"] for manifest in tried][1:] == [0.05, 1e-7]
+        assert [trial.name for trial in found] == [DEFAULT, HIGH, LOW, TEACHING]
+        tried = [read_manifest(out / "trials" / slug / str(n)) for n in range(4) if found[n].value is not None]
+        assert [manifest.counts["kept_value"] for manifest in tried] == [t.value for t in found if t.value is not None]
+        best = max(range(len(tried)), key=lambda number: tried[number].counts["kept_value"])
+        assert [trial.chosen for trial in found] == [number == best for number in range(4)]
+        assert read_manifest(out / "seed-0" / "students" / slug / "model") == tried[best], "seconds too"
+        assert [manifest.settings["learning_rate"] for manifest in tried][1:3] == [0.05, 1e-7]
         assert len({manifest.inputs["groups"] for manifest in tried}) == 1
+
+
+def test_a_teachers_setting_is_no_trial_of_hard_labels(done: Done) -> None:
+    """It would train the same weights again, and make it look as if they had been tuned."""
+    out, document, _ = done
+    assert document.trials["colbert-hn"][3].note == "no part of its loss"
+    assert not (out / "trials" / "colbert-hn" / "3").exists()
+    assert document.trials["collective-0.5"][3].value is not None
+
+
+def test_a_trial_that_comes_apart_leaves_the_others(
+    wanted: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Chain.train_student
+
+    def fails(chain: Chain, system: System, settings: DistilSettings, out: Path) -> TrainedModel:
+        if settings.learning_rate == 0.05:
+            raise TrainingError("the loss of step 1 is nan")
+        return train(chain, system, settings, out)
+
+    monkeypatch.setattr(Chain, "train_student", fails)
+    few = replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1, trials=(HIGH,))
+    document, _ = study(replace(wanted, study=few), tmp_path / "study")
+    assert [(trial.note, trial.chosen) for trial in document.trials["colbert-hn"]] == [("", True), ("failed", False)]
+    assert document.systems[1].failed is None
 
 
 def test_later_seeds_take_what_was_chosen(done: Done) -> None:
@@ -69,7 +95,7 @@ def test_the_report_shows_them(done: Done) -> None:
     _, document, files = done
     page = files.markdown.read_text()
     chosen = next(trial for trial in document.trials["collective-0.5"] if trial.chosen)
-    assert "Settings tried with every student: nDCG@10 on dev" in page
+    assert "Settings tried with every student of θ: nDCG@10 on dev" in page
     assert f"{chosen.value:.3f}"[1:] in page and " *" in page
 
 

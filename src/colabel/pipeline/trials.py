@@ -1,21 +1,26 @@
-"""Settings of [distil] tried on dev, as many for every student of a study: no row is tuned more than another."""
+"""Settings of [distil] tried on dev, the same for every student of θ."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from colabel.artefacts import copy_artefact
-from colabel.errors import SettingsError, UsageError
+from colabel.errors import SettingsError, TrainingError, UsageError
 from colabel.fields import nearest
 from colabel.pipeline.systems import System
 from colabel.reporting.records import Trial
 from colabel.settings import DistilSettings, Recipe
 from colabel.train import TrainedModel
+from colabel.train.trainer import TEACHING_ONLY
 
 if TYPE_CHECKING:
     from colabel.pipeline.chain import Chain
+
+log = logging.getLogger(__name__)
 
 TRIED = (
     "learning_rate",
@@ -86,11 +91,31 @@ class Trials:
                 "'study.trials' are compared on dev: the collection needs dev labels (data.holdout makes some), "
                 "and 'distil.evaluate_every' must not be 0"
             )
-        values: dict[str, float] = {}
+        found: dict[str, Trial] = {}
         models: dict[str, TrainedModel] = {}
+        tried: list[DistilSettings] = []
         for number, (name, settings) in enumerate(self._trials.items()):
-            models[name] = chain.train_student(system, settings, self._out / system.slug / str(number))
-            values[name] = float(models[name].manifest.counts["kept_value"])
-        best = max(values, key=lambda name: values[name])
+            effective = _effective(system, settings, chain.recipe.distil)
+            if effective in tried:
+                found[name] = Trial(name, None, "no part of its loss")
+                continue
+            tried.append(effective)
+            try:
+                models[name] = chain.train_student(system, settings, self._out / system.slug / str(number))
+            except TrainingError as error:
+                log.warning("%s, trial '%s', failed: %s", system.slug, name, error)
+                found[name] = Trial(name, None, "failed")
+                continue
+            found[name] = Trial(name, float(models[name].manifest.counts["kept_value"]))
+        if not models:
+            raise TrainingError("training came apart with every trial of 'study.trials'; lower the learning rates")
+        best = max(models, key=lambda name: found[name].value or 0.0)
         copy_artefact(models[best].folder, chain.student_folder(system) / "model")
-        return tuple(Trial(name, value, chosen=name == best) for name, value in values.items())
+        return tuple(dataclasses.replace(trial, chosen=trial.name == best) for trial in found.values())
+
+
+def _effective(system: System, settings: DistilSettings, own: DistilSettings) -> DistilSettings:
+    """The settings without what has no part in a row's loss: with hard labels there is no teacher."""
+    if system.target not in ("hard", "uniform"):
+        return settings
+    return dataclasses.replace(settings, **{name: getattr(own, name) for name in TEACHING_ONLY})

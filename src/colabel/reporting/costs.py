@@ -100,8 +100,10 @@ def trials(document: StudyDocument) -> tuple[Table, ...]:
         cells = [_tried(values.get(name)) for name in names]
         rows.append(Row((Cell(document.title(slug)), *cells)))
     measure = document.efficiency.measure if document.efficiency else document.measures[0]
-    return table("trials", f"Settings tried with every student: {measure} on dev, * chosen", columns, rows)
+    return table("trials", f"Settings tried with every student of θ: {measure} on dev, * chosen", columns, rows)
 
 
 def _tried(trial: Trial | None) -> Cell:
-    return Cell("") if trial is None else Cell(figure(trial.value) + (" *" if trial.chosen else ""), trial.value)
+    if trial is None or trial.value is None:
+        return Cell(trial.note if trial else "")
+    return Cell(figure(trial.value) + (" *" if trial.chosen else ""), trial.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from colabel.reporting.figures import NONE, figure
 from colabel.reporting.markdown import escaped, markdown
 from colabel.reporting.metrics import metrics
 from colabel.reporting.page import standalone_svg
-from colabel.reporting.parts import Plot, Plots, Section
+from colabel.reporting.parts import Plot, Plots, Section, Text
 from colabel.reporting.sections import about, sections
 from colabel.reporting.study_file import read_study
 
@@ -49,6 +49,7 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
     images = {key: standalone_svg(plot) for key, plot in drawn.items()}
     images = {key: svg for key, svg in images.items() if len(svg.encode()) <= _MOST_BYTES}
     links = {key: f"{name}/{key}.svg" for key in images}
+    chapters = [chapter for chapter in chapters if _shows(chapter, images)]
     text = markdown(document.name, about(document), chapters, images=links, reading=_reading(folder, name))
     (folder / name).mkdir(parents=True, exist_ok=True)
     for old in set((folder / name).glob("*.svg")) - {folder / link for link in links.values()}:
@@ -58,6 +59,13 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
     write_text(folder / f"{name}.json", json.dumps(_kept(document), indent=1, ensure_ascii=False) + "\n")
     write_text(folder / f"{name}.md", text)
     return [folder / f"{name}.md", folder / f"{name}.json", write_index(folder)]
+
+
+def _shows(chapter: Section, images: Container[str]) -> bool:
+    """Whether a chapter still has more than words, where it had plots and a page leaves most of them out."""
+    plots = [part for part in chapter.parts if isinstance(part, Plots)]
+    kept = any(plot.key in images for part in plots for plot in part.plots)
+    return not plots or kept or any(not isinstance(part, Plots | Text) for part in chapter.parts)
 
 
 def public(document: StudyDocument) -> StudyDocument:

@@ -232,10 +232,14 @@ class Reached:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Settings that a student was trained with, their value on dev, and whether they were chosen by it."""
+    """Settings that a student was trained with, their value on dev, and whether they were chosen by it.
+
+    ``note`` says why there is no value.
+    """
 
     name: str
-    value: float
+    value: float | None = None
+    note: str = ""
     chosen: bool = False
 
 

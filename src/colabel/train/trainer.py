@@ -51,7 +51,7 @@ _EVALUATION_ONLY = (
     "keep_start",
     "patience",
 )
-_TEACHING_ONLY = ("teacher_temperature", "teacher_scale", "floor", "hard_weight", "hard_scope")
+TEACHING_ONLY = ("teacher_temperature", "teacher_scale", "floor", "hard_weight", "hard_scope")
 _WITHOUT_EFFECT = (
     "teacher",
     "save_every",
@@ -206,7 +206,7 @@ def _plan(job: Job, precision: str) -> Plan:
     for name in _WITHOUT_EFFECT:
         kept.pop(name, None)
     if isinstance(job.target, HardLabels):
-        for name in _TEACHING_ONLY:
+        for name in TEACHING_ONLY:
             kept.pop(name, None)
     if not evaluating:
         for name in _EVALUATION_ONLY:
@@ -224,7 +224,7 @@ def _plan(job: Job, precision: str) -> Plan:
 def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
     tell_all(not space.done(_SUMMARY))
     if not space.done(_SUMMARY):
-        fitted = fit(job, space.folder, progress)
+        fitted = fit(job, space.folder, progress, saved=space.keep_time)
         with no_progress_bars():
             fitted.model.save(str(space.folder), create_model_card=False)
         summary = _summary(job, fitted)
