@@ -45,6 +45,17 @@ def test_manifest_says_how_it_was_made(tmp_path: Path) -> None:
     assert not hidden
 
 
+def test_time_of_an_interrupted_attempt_counts_up_to_its_last_save_point(tmp_path: Path) -> None:
+    def interrupted(space: Workspace) -> dict[str, int]:
+        time.sleep(0.3)
+        space.keep_time()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "toy", PLAN, interrupted)
+    assert build(tmp_path / "toy", PLAN, write_three).seconds > 0.3
+
+
 def test_files_of_other_writers_can_be_read_by_all_who_may_read_ours(tmp_path: Path) -> None:
     def write(space: Workspace) -> dict[str, int]:
         with space.file("weights") as path:

@@ -58,8 +58,12 @@ class Workspace:
 
     @property
     def seconds(self) -> float:
-        """Time spent on this artefact, earlier interrupted attempts included as far as they wrote files."""
+        """Time spent on this artefact, earlier interrupted attempts included up to their last file or save point."""
         return self._before + time.perf_counter() - self._start
+
+    def keep_time(self) -> None:
+        """Remember the time spent so far, for a later process that goes on from here."""
+        (self.folder / _SPENT_FILE).write_text(repr(self.seconds), encoding="ascii")
 
     def done(self, name: str) -> bool:
         """Whether a file has been written whole, by this process or by an interrupted one."""
@@ -75,7 +79,7 @@ class Workspace:
         _sync(temporary)
         temporary.replace(final)
         _sync(final.parent)
-        (self.folder / _SPENT_FILE).write_text(repr(self.seconds), encoding="ascii")
+        self.keep_time()
 
 
 def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, Any]]) -> Manifest:

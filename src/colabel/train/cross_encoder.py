@@ -146,7 +146,9 @@ def _train(
 
     queries = [dataset.queries[query_id] for query_id in groups.pool.query_ids]
     texts = GroupTexts(dataset, groups)
-    train_pairs(base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress)
+    train_pairs(
+        base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress, saved=space.keep_time
+    )
     base.activation_fn = Identity()  # whoever loads it gets the scores that we get
     with no_progress_bars():
         base.save_pretrained(str(space.folder), create_model_card=False)

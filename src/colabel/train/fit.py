@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_compl
 from colabel.train.evaluator import DevPool
 from colabel.train.groups import Groups
 from colabel.train.keeping import DevEvaluator, Keeper, best_step, should_stop
-from colabel.train.logs import ProgressBar, TrainingLog
+from colabel.train.logs import AfterSaving, ProgressBar, TrainingLog
 from colabel.train.memory import memory_in_words
 from colabel.train.objective import Comparison, Objective
 from colabel.train.processes import connect, is_main_process, process_count, tell_all, wait_for_all
@@ -64,8 +65,11 @@ class Fitted:
     history: list[dict[str, Any]]
 
 
-def fit(job: Job, folder: Path, progress: Progress = SILENT) -> Fitted:
-    """Train in ``folder``, where save points and the log are; a run that was killed goes on at the last save point."""
+def fit(job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[], None] | None = None) -> Fitted:
+    """Train in ``folder``, where save points and the log are; a run that was killed goes on at the last save point.
+
+    ``saved`` is called after each save point.
+    """
     device = check_device(job.device)
     precision = choose_precision(job.settings, device)
     connect(cpu=device == "cpu")
@@ -91,6 +95,8 @@ def fit(job: Job, folder: Path, progress: Progress = SILENT) -> Fitted:
         told = TrainingLog(folder / "training", objective.meter, job.target.name, tensorboard=job.settings.tensorboard)
         trainer.add_callback(told)
         trainer.add_callback(bar)
+    if saved is not None:
+        trainer.add_callback(AfterSaving(saved))
     state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
     try:
         if state is None or not _finished(state, job.settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,17 @@ class TrainingLog(TrainerCallback):
             for name, value in line.items():
                 if name != "step":
                     self._board.add_scalar(name.replace("@", "_"), value, line["step"])
+
+
+class AfterSaving(TrainerCallback):
+    """Calls a function when a save point is whole."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Call."""
+        self._call()
 
 
 class ProgressBar(TrainerCallback):

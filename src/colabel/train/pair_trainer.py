@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from colabel.settings import CrossEncoderSettings
 from colabel.teachers.pairs import PairReader
 from colabel.train.batches import PASSAGE, QUERY, GroupTexts
 from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
-from colabel.train.logs import ProgressBar, read_log
+from colabel.train.logs import AfterSaving, ProgressBar, read_log
 from colabel.train.memory import memory_in_words
 
 LOG_FILE = "training.jsonl"
@@ -90,11 +90,13 @@ def train_pairs(
     queries: Sequence[str],
     seed: int,
     progress: Progress,
+    saved: Callable[[], None] = lambda: None,
 ) -> None:
     """Train ``model`` in place over the groups in their order, from the last save point in ``folder`` if there is one.
 
     Save points are the trainer's own checkpoints, in a folder that is removed at the end. ``queries`` are all that may
-    come, so that those too long to leave room for a passage are cut, and said, once.
+    come, so that those too long to leave room for a passage are cut, and said, once. ``saved`` is called after each
+    save point.
     """
     reader = PairReader(model, settings.max_length)
     cut = {whole: fitted for whole, fitted in zip(queries, reader.fit_queries(queries), strict=True) if whole != fitted}
@@ -108,6 +110,7 @@ def train_pairs(
     trainer.add_callback(bar)
     trainer.add_callback(_Log(folder / LOG_FILE))
     trainer.add_callback(_SavePoints(settings.save_seconds))
+    trainer.add_callback(AfterSaving(saved))
     try:
         with _memory(settings), no_progress_bars():
             trainer.train(resume_from_checkpoint=last)
