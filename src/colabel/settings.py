@@ -227,7 +227,12 @@ class CrossEncoderSettings(Settings):
     steps: int = setting(500, low=1, high=10_000_000, help="training steps")
     batch_queries: int = setting(8, low=1, high=4096, help="queries in a step, each with one labelled passage")
     negatives: int = setting(4, low=1, high=1000, help="hard negatives drawn for each labelled passage")
-    pool: int = setting(100, low=1, high=100_000, help="top-ranked passages from which hard negatives are drawn")
+    pool: int = setting(
+        100,
+        low=1,
+        high=100_000,
+        help="top-ranked passages from which hard negatives are drawn; at most 'labels.candidates'",
+    )
     learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     warmup: float = setting(0.1, low=0.0, high=0.99, help="share of the steps in which the learning rate rises")
     weight_decay: float = setting(0.01, low=0.0, high=1.0, help="weight decay of AdamW")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from colabel import Recipe, study, transfer
 from colabel.artefacts import write_json
 from colabel.cli import main
-from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.pipeline import System, changed_settings
 from colabel.pipeline.comparison import Study
 from colabel.pipeline.transferring import study_recipe
@@ -164,6 +165,31 @@ def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> N
     other = replace(wanted, collective=replace(wanted.collective, centroids=2), study=StudySettings(sweep=False))
     assert changed_settings(other, out) == ["collective.centroids"]
     assert not changed_settings(other, out / "nowhere")
+
+
+def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Recipe, tmp_path: Path) -> None:
+    for chosen, told in (({"measures": ("nDGC@10",)}, "nDGC"), ({"systems": ("bm25", "bm25")}, "'bm25' twice")):
+        with pytest.raises(ColabelError, match=told):
+            study(replace(wanted, study=replace(wanted.study, **chosen)), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_again(
+    wanted: Recipe, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(done[0], tmp_path / "study")
+
+    def stop(rows: Study) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Study, "run_all", stop)
+    with pytest.raises(KeyboardInterrupt):
+        study(wanted, tmp_path / "study")
+    assert read_study(tmp_path / "study") == done[1], "nothing has changed"
+    with pytest.raises(KeyboardInterrupt):
+        study(replace(wanted, seed=5), tmp_path / "study")
+    with pytest.raises(ArtefactError, match="not a finished study"):
+        transfer(tmp_path / "study", wanted.data, tmp_path / "transfer")
 
 
 def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:

@@ -30,7 +30,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @click.group(context_settings=_CONTEXT)
 @click.version_option(__version__, "-V", "--version", prog_name="colabel")
-@click.option("-v", "--verbose", is_flag=True, help="Say more of what is going on.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the warnings of the libraries as well.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
 def cli(verbose: bool, quiet: bool, debug: bool) -> None:
@@ -64,6 +64,7 @@ for _command in (
     train_command,
     transfer_command,
 ):
+    _command.context_settings.update(_CONTEXT)  # its help says so without a parent, too
     cli.add_command(_command)
 
 

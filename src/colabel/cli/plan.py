@@ -45,7 +45,7 @@ def plan_command(
 
       colabel plan recipe.toml
 
-      colabel plan msmarco.toml --passages 8841823 --queries 502939 --passage-tokens 73 --workers 8 --workers 64
+      colabel plan recipes/msmarco.toml --passages 8841823 --queries 502939 --passage-tokens 73 --workers 8 --workers 64
     """
     from colabel import load_recipe
     from colabel.pipeline.capacity import plan_capacity

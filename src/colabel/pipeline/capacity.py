@@ -31,6 +31,7 @@ from colabel.index.ivf import list_count
 from colabel.index.lookup import LOOKUP_UP_TO, PROBES
 from colabel.index.lookup import list_count as lookup_lists
 from colabel.pipeline.planning import TRAINING_PASS
+from colabel.pipeline.workbench import takes_teacher
 from colabel.settings import FitSettings, Recipe
 
 T = TypeVar("T")
@@ -168,8 +169,9 @@ def _stages(
     search = _search_seconds(rates, tokens, shards, engine)
     naming = _naming_seconds(rates, tokens, queries * recipe.collective.clusters)
     scoring = candidates * rates.tokens / rates.rescored
+    trained = [] if takes_teacher(recipe) else [StageCost("train θ", _training(recipe.train, rates), shared=False)]
     stages = [
-        StageCost("train θ", _training(recipe.train, rates), shared=False),
+        *trained,
         StageCost("encode with θ", encoding, shared=True),
         StageCost("encode training queries", 2 * queries / rates.asked, shared=False),  # to store and to rank them
         StageCost("rank training queries", queries * search, shared=True),

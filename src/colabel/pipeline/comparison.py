@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
+from colabel.reporting.study_file import STUDY_FILE
 from colabel.settings import DistilSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
 from colabel.teachers.score_file import pair_keys
@@ -31,6 +33,9 @@ RECIPE_FILE = "recipe.json"
 """All settings of a study, defaults included: what `transfer` goes by."""
 
 
+_OUTDATED = "study.outdated.json"
+
+
 def study(
     recipe: Recipe, out: Path, *, recipe_text: str = "", progress: Progress = SILENT
 ) -> tuple[StudyDocument, ReportFiles]:
@@ -38,9 +43,11 @@ def study(
 
     A row that fails is reported with its reason and does not stop the others.
     """
+    comparison = Study(recipe, out, progress)
     with folder_lock(out):
+        if changed_settings(recipe, out) and (out / STUDY_FILE).exists():
+            (out / STUDY_FILE).replace(out / _OUTDATED)  # until all models are of one recipe again, there is no study
         write_json(out / RECIPE_FILE, recipe.as_dict())
-        comparison = Study(recipe, out, progress)
         with comparison.bench:
             comparison.run_all()
             document = describe(comparison, recipe_text)
@@ -58,20 +65,23 @@ def plan_study(recipe: Recipe, out: Path) -> list[Stage]:
 def changed_settings(recipe: Recipe, out: Path) -> list[str]:
     """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
 
-    Settings that change no result of a row ([study], [compute]) are left out.
+    Settings that change no result of a row ([compute], most of [study]) are left out.
     """
     try:
         before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    now = json.loads(json.dumps(recipe.as_dict()))
-    return [
-        f"{section}.{key}"
-        for section, table in now.items()
-        if isinstance(table, dict) and section not in ("study", "compute")
-        for key, value in table.items()
-        if before.get(section, {}).get(key, value) != value
-    ]
+    was, now = _deciding(before), _deciding(json.loads(json.dumps(recipe.as_dict())))
+    return [key for key, value in now.items() if was.get(key, value) != value]
+
+
+def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the results of a study depend on, by their keys."""
+    found = {"seed": recipe.get("seed"), "study.trials": recipe.get("study", {}).get("trials", [])}
+    for section, table in recipe.items():
+        if isinstance(table, dict) and section not in ("study", "compute"):
+            found |= {f"{section}.{key}": value for key, value in table.items()}
+    return found
 
 
 class Study(Rows):
@@ -197,8 +207,9 @@ class Study(Rows):
         return None if seconds is None else seconds + extracted
 
     def _ranking_seconds(self) -> float:
+        index = self.first.index.folder
         folders = (
-            self.first.out / "index" / "tokens",
+            index / ("tokens" if (index / "tokens").exists() else "statistics"),
             self.first.out / "knowledge" / "queries",
             self.first.out / "knowledge" / "ranking",
         )

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from colabel.data.splits import TEST
-from colabel.errors import ColabelError, DataError
+from colabel.errors import ColabelError, DataError, SettingsError
+from colabel.measures import parse_measure
 from colabel.pipeline.systems import System
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
@@ -34,6 +35,12 @@ class Rows(abc.ABC):
     def __init__(self, recipe: Recipe, out: Path, systems: Sequence[System], progress: Progress = SILENT) -> None:
         self.recipe, self.out, self.progress = recipe, out, progress
         self.systems = list(systems)
+        slugs = [system.slug for system in self.systems]
+        twice = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
+        if twice is not None:
+            raise SettingsError(f"'study.systems' names '{twice}' twice")
+        for measure in recipe.study.measures:
+            parse_measure(measure)  # a wrong name is told now, and not after everything is trained
         self.bench = Workbench(recipe, out, progress)
         self.failed: dict[str, str] = {}
         self.lost: list[str] = []

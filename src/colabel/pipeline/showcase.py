@@ -99,7 +99,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
         for slug in (BASELINE, student.slug):
             if slug in study.failed:
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
-        document = describe(study, DEMO_RECIPE.read_text(encoding="utf-8"))
+        document = describe(study, _recipe_text(overrides, full=full))
         write_study(out, document)
         suggested, missing = _missing(study, student)
         return DemoResult(
@@ -112,6 +112,13 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
             missing=missing,
             report=report(out).html,
         )
+
+
+def _recipe_text(overrides: Sequence[str], *, full: bool) -> str:
+    """The demo's recipe, and what was set besides."""
+    text = DEMO_RECIPE.read_text(encoding="utf-8").rstrip() + "\n"
+    text += "# --full: all systems of the paper, and the sweep\n" if full else ""
+    return text + "".join(f"# --set {override}\n" for override in overrides)
 
 
 def _tell_plan(study: Study) -> None:

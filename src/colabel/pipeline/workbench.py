@@ -49,9 +49,7 @@ class Workbench:
     @property
     def takes_teacher(self) -> bool:
         """Whether the recipe's model is a late-interaction checkpoint that serves as θ without training."""
-        if self.recipe.train.teacher != "auto":
-            return self.recipe.train.teacher == "take"
-        return is_late_interaction(resolve_model(self.recipe.encoder.model))
+        return takes_teacher(self.recipe)
 
     @cached_property
     def start(self) -> Path:
@@ -90,3 +88,10 @@ class Workbench:
             return None
         ranking = self.bm25_ranking(DEV, settings.evaluate_depth)
         return dev_pool(self.dataset, ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth)
+
+
+def takes_teacher(recipe: Recipe) -> bool:
+    """Whether a recipe's model is a late-interaction checkpoint that serves as θ without training."""
+    if recipe.train.teacher != "auto":
+        return recipe.train.teacher == "take"
+    return is_late_interaction(resolve_model(recipe.encoder.model))
