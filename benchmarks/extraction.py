@@ -208,7 +208,7 @@ def main() -> None:
         few = 1e3 / len(part)
         scale = 1e3 / len(texts)
         figures: dict[str, Any] = {
-            "data": options.data,
+            "data": Path(options.data).name,
             "tokens": index.store.tokens,
             "queries": len(texts),
             "tokens_per_query": float(index.store.lengths(feedback.rows).sum(axis=1).mean()),

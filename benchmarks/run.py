@@ -1,7 +1,8 @@
 """Run every benchmark, one after the other, and keep the figures as JSON: ``make bench``.
 
-Each benchmark is a program of its own that prints a table and writes ``benchmarks/results/NAME.json`` with hardware,
-versions and commit. ``make docs`` renders ``docs/figures.md`` from these files. Run nothing else meanwhile.
+Each benchmark is a program of its own that prints a table and writes a JSON file with hardware, versions and commit;
+here into ``benchmarks/results/local/``, since the committed files beside it (of which ``make docs`` makes
+``docs/figures.md``) may be of other collections. Run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"which benchmarks; default: all of {', '.join(names())}")
     chosen = parser.parse_args().names or names()
-    (HERE / "results").mkdir(exist_ok=True)
+    place = HERE / "results" / "local"
+    place.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         print(f"\n== {name}", flush=True)
-        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(HERE / "results" / f"{name}.json")]
+        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(place / f"{name}.json")]
         subprocess.run(command, check=True)
 
 

@@ -139,7 +139,7 @@ def main() -> None:
     write_report(
         arguments.json,
         {
-            "data": arguments.data,
+            "data": Path(arguments.data).name,
             "queries": size,
             "passages": recipe.distil.passages,
             "passage_length": recipe.encoder.passage_length,

@@ -1,8 +1,9 @@
 """Search with a trained student in plain sentence-transformers: colabel is not imported.
 
-    python examples/search_without_colabel.py runs/mine/students/collective-0.5/model "how are glacier caves formed"
+    python examples/search_without_colabel.py runs/mine/students/collective-0.5/model "how are glacier caves formed" \\
+        --passages passages.txt
 
-Reads one passage a line from --passages.
+passages.txt has one passage a line.
 """
 
 import argparse
