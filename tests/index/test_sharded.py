@@ -162,6 +162,35 @@ def test_a_remote_shard_is_fetched_by_a_process_that_has_none(
     assert len(list((tmp_path / "elsewhere").glob("*/shard-*"))) == 8
 
 
+def test_shards_reach_their_url_whatever_came_between(
+    collection: Dataset, encoder: EncoderSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error while publishing, and where they lie on this machine for another place already."""
+
+    def unreachable(folder: Path, url: str, last: str) -> None:
+        raise ArtefactError(f"{url} cannot be written")
+
+    build(collection, encoder, tmp_path / "index", storage="scratch")
+    with monkeypatch.context() as patch:
+        patch.setattr("colabel.index.desk.publish", unreachable)
+        with pytest.raises(ArtefactError, match="cannot be written"):
+            build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/far")
+    for place in ("far", "farther"):
+        build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/{place}")
+        assert len(list((tmp_path / place).glob("*/shard-*/index.json"))) == 8
+        assert not list((tmp_path / place).rglob(".*"))
+
+
+def test_shards_on_other_nodes_are_missed_with_a_sentence(
+    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
+) -> None:
+    index = build(collection, encoder, tmp_path / "index", storage="scratch")
+    bare = dataclasses.replace(index.shards.source, texts=None)
+    elsewhere = ShardedIndex(index.folder, LocalShards(bare, tmp_path / "elsewhere"))
+    with pytest.raises(ArtefactError, match="is on the disk of another node of the cluster"):
+        elsewhere.search(queries(whole), 5)
+
+
 def test_a_lost_shard_is_made_again_or_missed_with_a_sentence(
     collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
 ) -> None:

@@ -183,6 +183,16 @@ def test_the_report_works_where_the_knowledge_is_gone(
         (("label", "TMP/caves", "--knowledge", "KNOW", "--teacher", "ensemble", "--out", "TMP/x"), 2, "two models"),
         (("label", "TMP/caves", "--knowledge", "KNOW", "--teacher", "best", "--out", "TMP/x"), 2, "'best' is not one"),
         (("label", "TMP/caves", "--knowledge", "KNOW", "--set", "labels.x=1", "--out", "TMP/x"), 2, "unknown key"),
+        (
+            ("label", "TMP/caves", "--knowledge", "KNOW", "--scores", "s.tsv", "--out", "TMP/x"),
+            2,
+            "for the teacher scores",
+        ),
+        (
+            ("label", "TMP/caves", "--knowledge", "KNOW", "--weight", "0.5", "--out", "TMP/x"),
+            2,
+            "for the teacher mixed",
+        ),
         (("missing", "TMP/none", "TMP/caves"), 1, "does not exist; expected the output folder"),
         (("missing", "KNOW/ranking", "TMP/caves"), 1, "holds the result of 'ranking'; expected one of 'labels'"),
         (("missing", "LABELS", "TMP/caves", "--out", "TMP/x.csv"), 2, "x.csv: suggestions are written as .tsv"),

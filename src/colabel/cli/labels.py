@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from colabel.cli.arguments import (
     DATASET_HELP,
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
 
 _TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "scores", "mixed")
 _USED = ("data", "encoder", "collective", "labels", "cross_encoder", "compute")
+_OPTIONS = {
+    "--model": ("cross-encoder", "ensemble"),
+    "--scores": ("scores",),
+    "--standardise": ("ensemble",),
+    "--of": ("mixed",),
+    "--weight": ("mixed",),
+    "--scale": ("mixed",),
+}
 _FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
 
 
@@ -116,6 +125,7 @@ def label_command(
     from colabel.labels import report_labels
     from colabel.teachers import TeacherChoice, make_teacher
 
+    _refuse_unused(teacher, parts, {"--model": bool(models), "--scores": scores is not None})
     recipe = recipe_settings(dataset, overrides, _USED)
     pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
     choice = TeacherChoice(
@@ -150,6 +160,18 @@ def label_command(
     )
     data = same_data(dataset, overrides)
     emit(f"Next: colabel missing {out} {data}, or colabel export {out} {data} --format hf --out FOLDER")
+
+
+def _refuse_unused(teacher: str, parts: tuple[str, ...], given: dict[str, bool]) -> None:
+    """Options of other teachers would do nothing: whoever gives one means its teacher."""
+    given |= {"--of": bool(parts)}
+    for option in ("--standardise", "--weight", "--scale"):
+        name = option.removeprefix("--")
+        source = click.get_current_context().get_parameter_source(name)
+        given[option] = source is not None and source != ParameterSource.DEFAULT
+    for option, there in given.items():
+        if there and not set(_OPTIONS[option]) & {teacher, *parts}:
+            raise UsageError(f"{option} is for the teacher {' or '.join(_OPTIONS[option])}; the teacher is '{teacher}'")
 
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from colabel.artefacts import patient_lock, read_manifest, write_json
+from colabel.artefacts import patient_lock, read_manifest, write_json, write_text
 from colabel.encode import Encoder, open_encoder
 from colabel.errors import ArtefactError
 from colabel.index.index import SETTINGS_FILE, Index
@@ -32,6 +32,7 @@ T = TypeVar("T")
 _ENCODER = "encoder"
 _OPEN_SHARDS = 64
 _MANIFEST = "manifest.json"
+_PUBLISHED = ".published"
 
 
 class Desk:
@@ -64,7 +65,7 @@ class Desk:
 
     def _obtain(self, source: ShardSource, number: int) -> Path:
         folder = self.home(source) / shard_name(number)
-        if self._state(source, number) == source.engine:
+        if self._state(source, number) == source.engine and self._is_published(source, number):
             return folder
         self._encoder_folder(source)
         with patient_lock(folder.with_name(f".{folder.name}.lock")):
@@ -72,7 +73,20 @@ class Desk:
                 self._fetch(source, number, folder)
             if self._state(source, number) != source.engine:
                 self._make(source, number, folder)
+            if not self._is_published(source, number):
+                publish(folder, self._url(source, number), last=SETTINGS_FILE)
+                write_text(folder / _PUBLISHED, self._url(source, number))
         return folder
+
+    def _url(self, source: ShardSource, number: int) -> str:
+        return f"{source.remote}/{source.plan.key}/{shard_name(number)}"
+
+    def _is_published(self, source: ShardSource, number: int) -> bool:
+        """Whether a shard on this machine came from its URL or has gone there; a kill may come in between."""
+        if source.remote is None:
+            return True
+        note = self.home(source) / shard_name(number) / _PUBLISHED
+        return note.is_file() and note.read_text(encoding="utf-8") == self._url(source, number)
 
     def _state(self, source: ShardSource, number: int) -> str | None:
         """The engine of a finished shard on this machine, None where there is none of this plan."""
@@ -89,17 +103,24 @@ class Desk:
         return source.engine if not manifest.counts["tokens"] else str(engine)  # nothing to be approximate about
 
     def _fetch(self, source: ShardSource, number: int, folder: Path) -> None:
-        url = f"{source.remote}/{source.plan.key}/{shard_name(number)}"
+        url = self._url(source, number)
         if read_text(f"{url}/{SETTINGS_FILE}") is None:
             return
         log.info("fetching %s", url)
         folder.parent.mkdir(parents=True, exist_ok=True)
         fetch(url, folder)
+        write_text(folder / _PUBLISHED, url)
 
     def _make(self, source: ShardSource, number: int, folder: Path) -> None:
         """Encode a shard, or add what its engine needs to one that is encoded."""
         plan = source.plan
         if self._state(source, number) is None:
+            if source.texts is None and source.stays:
+                raise ArtefactError(
+                    f"shard {number} of {len(plan)} is on the disk of another node of the cluster that made it "
+                    "('compute.storage' is 'scratch'), or in another 'compute.scratch' than the default; ask through "
+                    "the cluster (compute.engine = 'ray'), or keep shards in a folder or at a URL"
+                )
             if source.texts is None:
                 raise ArtefactError(
                     f"shard {number} of {len(plan)} is not in {source.home}, and without the collection it cannot be "
@@ -113,9 +134,8 @@ class Desk:
         if engine == "ivf":
             build_ivf(store, folder / "ivf")
         table = {"engine": engine, "data": None, "batch_tokens": source.encoder.batch_tokens, "encoder": "../encoder"}
+        (folder / _PUBLISHED).unlink(missing_ok=True)
         write_json(folder / SETTINGS_FILE, table)
-        if source.remote is not None:
-            publish(folder, f"{source.remote}/{plan.key}/{shard_name(number)}", last=SETTINGS_FILE)
 
     def encoder(self, source: ShardSource) -> Encoder:
         """The model of an index; the last one stays loaded."""

@@ -24,7 +24,7 @@ def read_text(url: str) -> str | None:
 def publish(folder: Path, url: str, last: str) -> None:
     """Copy a folder to a URL; the file ``last`` comes at the end, so its presence says that the copy is whole."""
     system, target = _open(url)
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
     try:
         if system.exists(posixpath.join(target, last)):
             system.rm_file(posixpath.join(target, last))

@@ -98,7 +98,8 @@ def remembered_knowledge(labels: Labels) -> Knowledge | None:
     try:
         knowledge = open_knowledge(labels.origin().place)
         check_knowledge(labels, knowledge)
-        knowledge.index.encoder.tokens([])  # a model that is gone should be missed here
+        knowledge.index.encoder.tokens([])  # a model or a shard that is gone should be missed here
+        knowledge.index.store.passage_tokens([0])
     except ColabelError as error:
         log.warning("no reasons are given, as the knowledge cannot be used: %s", error)
         return None
