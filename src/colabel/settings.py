@@ -226,14 +226,21 @@ class CrossEncoderSettings(Settings):
     )
     steps: int = setting(500, low=1, high=10_000_000, help="training steps")
     batch_queries: int = setting(8, low=1, high=4096, help="queries in a step, each with one labelled passage")
-    negatives: int = setting(4, low=1, high=1000, help="hard negatives drawn for each labelled passage")
+    negatives: int = setting(4, low=1, high=1000, help="negatives drawn for each labelled passage")
+    random_negatives: int = setting(
+        2,
+        low=0,
+        high=1000,
+        help="how many of them come from the whole collection, the others from the top-ranked passages; with none, a "
+        "fresh cross-encoder hardly begins to learn",
+    )
     pool: int = setting(
         100,
         low=1,
         high=100_000,
         help="top-ranked passages from which hard negatives are drawn; at most 'labels.candidates'",
     )
-    learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
+    learning_rate: float = setting(2e-4, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     warmup: float = setting(0.1, low=0.0, high=0.99, help="share of the steps in which the learning rate rises")
     weight_decay: float = setting(0.01, low=0.0, high=1.0, help="weight decay of AdamW")
     max_length: int = setting(256, low=16, high=32_768, help="tokens of a query and a passage together, at most")
@@ -241,9 +248,14 @@ class CrossEncoderSettings(Settings):
     save_seconds: float = setting(120.0, low=0.0, high=86_400.0, help="time between two save points")
 
     def check(self) -> None:
-        """Refuse an empty list of models."""
+        """Refuse an empty list of models, and more random negatives than negatives."""
         if not self.models:
             raise SettingsError("'cross_encoder.models' is empty; expected at least one, such as ['minilm']")
+        if self.random_negatives > self.negatives:
+            raise SettingsError(
+                f"'cross_encoder.random_negatives' is {self.random_negatives}; expected at most "
+                f"'cross_encoder.negatives', {self.negatives}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,6 @@ def small_recipe(folder: Path, model: Path) -> Recipe:
         train=TrainSettings(**CHEAP, passages=2, log_every=1),
         distil=DistilSettings(**CHEAP, passages=3, log_every=1),
         cross_encoder=CrossEncoderSettings(
-            models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
+            models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, random_negatives=1, max_length=48
         ),
     )

@@ -29,7 +29,9 @@ from colabel.train.pair_trainer import PairLoss, pair_loss
 from colabel.train.reranking import rerank_quality
 
 SUBJECTS = ["cave", "glacier", "ice", "melt", "water", "tunnels", "fjord", "inlet", "harbour", "summer"]
-SHORT = CrossEncoderSettings(steps=2, batch_queries=2, negatives=2, max_length=32, pool=5, save_seconds=0.0)
+SHORT = CrossEncoderSettings(
+    steps=2, batch_queries=2, negatives=2, random_negatives=0, max_length=32, pool=5, save_seconds=0.0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +177,14 @@ def test_ten_queries_are_learnt_by_heart(
     others = [f"x{number}" for number in range(10)]
     negatives = rank(Everything(dataset), dataset.split_queries("train"), tmp_path / "run", only=others)
     settings = CrossEncoderSettings(
-        loss=loss, steps=60, batch_queries=10, negatives=4, learning_rate=2e-3, max_length=32, pool=10
+        loss=loss,
+        steps=60,
+        batch_queries=10,
+        negatives=4,
+        random_negatives=0,
+        learning_rate=2e-3,
+        max_length=32,
+        pool=10,
     )
     out = train_cross_encoder(dataset, negatives, str(tiny_model), tmp_path / "ce", settings=settings, device="cpu")
     losses = [json.loads(line)["loss"] for line in (out / "training.jsonl").read_text().splitlines()]

@@ -63,6 +63,20 @@ def test_groups_depend_on_the_seed_and_nothing_else(pool: Pool) -> None:
     assert len({ours.fingerprint, longer.fingerprint, other.fingerprint}) == 3
 
 
+def test_some_negatives_from_anywhere(pool: Pool) -> None:
+    groups = draw_groups(pool, count=200, size=6, seed=0, anywhere=3)
+    assert groups.filled == 0
+    assert groups.fingerprint != draw_groups(pool, count=200, size=6, seed=0).fingerprint
+    outside = 0
+    for query, rows in zip(groups.queries.tolist(), groups.rows.tolist(), strict=True):
+        near = set(pool.negatives(query)[0].tolist())
+        assert len(set(rows)) == 6
+        assert set(rows[1:3]) <= near
+        assert not set(rows[1:]) & set(pool.positives[query].tolist())
+        outside += len(set(rows[3:]) - near)
+    assert outside > 200, "half of the collection is outside of a pool"
+
+
 def test_small_pools_are_filled_from_the_whole_collection(small: Small) -> None:
     narrow = pool_from_ranking(small.dataset, small.train, depth=3)
     groups = draw_groups(narrow, count=20, size=6, seed=0)

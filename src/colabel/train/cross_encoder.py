@@ -46,7 +46,7 @@ def train_cross_encoder(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Path:
-    """Train a cross-encoder on labelled passages against hard negatives and write it to ``out``.
+    """Train a cross-encoder on labelled passages against hard and random negatives and write it to ``out``.
 
     The folder is a sentence-transformers checkpoint that gives raw logits, with ``training.jsonl`` beside it (loss,
     learning rate and gradient norm of every step). The same call continues an interrupted training from its last save
@@ -86,14 +86,20 @@ def train_cross_encoder(
 
 
 def _groups(dataset: Dataset, negatives: Ranking, split: str, settings: CrossEncoderSettings, seed: int) -> Groups:
-    """The groups of all steps: the very ones that a student of the same pool, size and seed draws."""
+    """The groups of all steps: hard negatives, and some from the whole collection."""
     pool = pool_from_ranking(dataset, negatives, depth=settings.pool, split=split)
     if pool.unranked:
         raise DataError(
             f"{negatives.folder} ranks {len(pool) - pool.unranked} of the {len(pool)} labelled queries of the split "
             f"'{split}'; rank that split and take its ranking"
         )
-    return draw_groups(pool, count=settings.steps * settings.batch_queries, size=1 + settings.negatives, seed=seed)
+    return draw_groups(
+        pool,
+        count=settings.steps * settings.batch_queries,
+        size=1 + settings.negatives,
+        seed=seed,
+        anywhere=settings.random_negatives,
+    )
 
 
 def split_layers(model: str) -> tuple[str, int | None]:

@@ -85,18 +85,20 @@ def draw_groups(
     seed: int,
     mining: Mining | None = None,
     scorer: Teacher | None = None,
+    anywhere: int = 0,
 ) -> Groups:
     """Draw ``count`` groups of ``size`` passages; ``scorer`` gives φ⁺ where mining needs it and the pool has none.
 
-    Negatives are drawn without replacement, labelled positives never. A pool with too few gives all it has, and the
-    rest comes from the whole collection.
+    Negatives are drawn without replacement, labelled positives never. ``anywhere`` of each group come from the whole
+    collection, the others from the query's pool. A pool with too few gives all it has, and the rest comes from the
+    whole collection, too.
     """
     mining = mining or Mining()
     if pool.passages < size - 1 + max(len(rows) for rows in pool.positives):
         raise UsageError(f"a group has {size} passages, and the collection has {pool.passages}; choose smaller groups")
     queries = np.empty(count, np.int32)
     rows = np.empty((count, size), np.int32)
-    sampler = _Sampler(pool, size, mining, None if mining.rule == "none" else scorer)
+    sampler = _Sampler(pool, size, mining, None if mining.rule == "none" else scorer, anywhere)
     done = epoch = 0
     while done < count:
         random = np.random.default_rng([seed, epoch])
@@ -109,13 +111,16 @@ def draw_groups(
     names = {"pool": pool.fingerprint, "count": count, "size": size, "seed": seed, "mining": mining.as_list()}
     if scorer is not None and mining.rule != "none":
         names["scorer"] = scorer.fingerprint
+    if anywhere:
+        names["anywhere"] = anywhere
     return Groups(queries, rows, sampler.filled, (sampler.left_out, sampler.looked_at), pool, fingerprint(names))
 
 
 class _Sampler:
-    def __init__(self, pool: Pool, size: int, mining: Mining, scorer: Teacher | None) -> None:
+    def __init__(self, pool: Pool, size: int, mining: Mining, scorer: Teacher | None, anywhere: int) -> None:
         self._pool = pool
         self._size = size
+        self._anywhere = anywhere
         self._mining = mining
         self._scorer = scorer
         self.filled = self.left_out = self.looked_at = 0
@@ -124,13 +129,14 @@ class _Sampler:
         positives = self._pool.positives[number]
         positive = int(positives[(number + epoch) % len(positives)])
         negatives = self._negatives(number, positive)
-        wanted = self._size - 1
+        wanted = self._size - 1 - self._anywhere
         if len(negatives) > wanted:
             negatives = random.choice(negatives, wanted, replace=False)
         missing = wanted - len(negatives)
-        if missing:
-            negatives = np.concatenate([negatives, self._fill(number, negatives, missing, random)])
-            self.filled += missing
+        self.filled += missing
+        if missing + self._anywhere:
+            others = self._fill(number, negatives, missing + self._anywhere, random)
+            negatives = np.concatenate([negatives, others])
         return np.concatenate([[positive], negatives]).astype(np.int32)
 
     def _negatives(self, number: int, positive: int) -> Rows:
