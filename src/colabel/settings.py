@@ -240,7 +240,7 @@ class CrossEncoderSettings(Settings):
         high=100_000,
         help="top-ranked passages from which hard negatives are drawn; at most 'labels.candidates'",
     )
-    learning_rate: float = setting(2e-4, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
+    learning_rate: float = setting(1e-4, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     warmup: float = setting(0.1, low=0.0, high=0.99, help="share of the steps in which the learning rate rises")
     weight_decay: float = setting(0.01, low=0.0, high=1.0, help="weight decay of AdamW")
     max_length: int = setting(256, low=16, high=32_768, help="tokens of a query and a passage together, at most")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -386,6 +387,17 @@ def test_rerank_quality_by_hand(dataset: Dataset, ranking: Ranking) -> None:
     assert top.reranked["RR"] == 1.0
     with pytest.raises(DataError, match="none of the 10 queries"):
         rerank_quality(Backwards(), ranking, {"gone": {"d0": 1}})
+
+
+def test_one_that_learnt_nothing_is_told(
+    tiny_model: Path, dataset: Dataset, ranking: Ranking, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / "ce", settings=SHORT, device="cpu")
+    assert "has learnt next to nothing in 2 steps" in caplog.text
+    caplog.clear()
+    longer = replace(SHORT, steps=40, batch_queries=10, learning_rate=2e-3, save_seconds=100.0)
+    train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / "longer", settings=longer, device="cpu")
+    assert "learnt" not in caplog.text
 
 
 def test_hard_negatives_of_bm25(tiny_model: Path, dataset: Dataset, tmp_path: Path) -> None:

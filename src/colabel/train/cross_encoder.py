@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +26,8 @@ from colabel.train.processes import process_count
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
+log = logging.getLogger(__name__)
+
 STAGE = "cross-encoder"
 _OTHER = (
     "models",
@@ -31,6 +35,7 @@ _OTHER = (
     "batch_tokens",
     "save_seconds",
 )  # settings that do not change what one training gives
+_LEARNT = 0.95  # of the loss of guessing, below which something was learnt
 _LAST = 20  # steps over which the loss at the end is averaged
 
 
@@ -79,10 +84,26 @@ def train_cross_encoder(
         base = _load_base(weights, layers, place, seed)
         _train(base, dataset, groups, settings, space, seed, progress)
         counts = {"queries": len(groups.pool), "pairs": len(groups) * groups.size, "filled": groups.filled}
-        return {"base": model, **counts, "loss": _final_loss(space.folder)}
+        loss = _final_loss(space.folder)
+        _tell_whether_it_learnt(model, loss, settings)
+        return {"base": model, **counts, "loss": loss}
 
     build(out, Plan(STAGE, {**kept, "layers": layers, "split": split}, inputs, seed=seed), write)
     return out
+
+
+def _tell_whether_it_learnt(model: str, loss: float, settings: CrossEncoderSettings) -> None:
+    guessing = math.log(1 + settings.negatives)
+    if settings.loss == "listwise" and loss > _LEARNT * guessing:
+        log.warning(
+            "the cross-encoder from '%s' has learnt next to nothing in %d steps: its loss is %.3f, guessing's %.3f. "
+            "Raise 'cross_encoder.steps' or 'random_negatives', try another 'learning_rate', or name finished "
+            "'cross_encoder.checkpoints'",
+            model,
+            settings.steps,
+            loss,
+            guessing,
+        )
 
 
 def _groups(dataset: Dataset, negatives: Ranking, split: str, settings: CrossEncoderSettings, seed: int) -> Groups:
