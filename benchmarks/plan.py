@@ -3,7 +3,8 @@
     python benchmarks/plan.py [--json FILE] [--sizes 500 1000 2000]
 
 For each size the plan is made first, then the stages are run (pydocs, one process) and their seconds compared. Errors
-are of the stages that take more than a second, and of all together. Run nothing else meanwhile.
+are of the stages that take more than a second, and of all together. At the end MS MARCO is planned, with MiniLM and
+workers of one core. Run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from pathlib import Path
 
 from common import write_report
 
-from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
+from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, load_recipe
 from colabel.pipeline import Chain, Workbench, parse_system
 from colabel.pipeline.capacity import plan_capacity
 from colabel.pipeline.planning import seconds_of
 from colabel.settings import DistilSettings, TrainSettings
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "msmarco.toml"
+WORKERS = (8, 64, 512)
 
 PLACES = {
     "encode with θ": ("index/tokens",),
@@ -55,6 +59,31 @@ def compare(passages: int, out: Path) -> list[dict[str, object]]:
     ]
 
 
+def plan_msmarco() -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Sizes, and hours of each stage by workers, of the paper's recipe on workers like this machine's cores."""
+    recipe = load_recipe(RECIPE, ["encoder.model=minilm", "encoder.device=cpu", "compute.engine=ray"])
+    plan = plan_capacity(recipe, passages=8_841_823, queries=502_939, passage_tokens=73)
+    sizes = {
+        "passages": plan.passages,
+        "training_queries": plan.queries,
+        "token_vectors": plan.tokens,
+        "engine": plan.engine,
+        "shards": plan.shards,
+        "disk_of_all_indexes_gb": round(plan.disk_bytes / 1e9),
+        "memory_of_a_worker_gb": round(plan.worker_bytes / 1e9, 1),
+        "passages_a_second_of_a_worker": round(plan.rates.encoded, 1),
+    }
+    rows: list[dict[str, object]] = [
+        {
+            "stage": stage.name + ("" if stage.shared else " (driver)"),
+            **{f"hours, {count} workers": f"{stage.hours(count):,.1f}" for count in WORKERS},
+        }
+        for stage in plan.stages
+    ]
+    rows.append({"stage": "all", **{f"hours, {count} workers": f"{plan.hours(count):,.1f}" for count in WORKERS}})
+    return sizes, rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
@@ -65,7 +94,9 @@ def main() -> None:
         for size in arguments.sizes:
             rows += compare(size, Path(place) / str(size))
             print(*rows[-len(PLACES) - 1 :], sep="\n", flush=True)
-    write_report(arguments.json, {"stages": rows})
+    sizes, hours = plan_msmarco()
+    print(sizes, *hours, sep="\n")
+    write_report(arguments.json, {"stages": rows, "msmarco": sizes, "msmarco_hours": hours})
 
 
 if __name__ == "__main__":

@@ -116,6 +116,37 @@ def reproducing_page() -> str:
     return before + "<!-- estimates -->\n" + _estimates() + "<!-- /estimates -->\n" + after
 
 
+def scale_page() -> str:
+    """The page on clusters with what was measured of plans and of Ray."""
+    page = DOCS / "scale.md"
+    before, rest = page.read_text(encoding="utf-8").split("<!-- plan -->\n")
+    _, after = rest.split("<!-- /plan -->\n")
+    return before + "<!-- plan -->\n" + _plans() + "<!-- /plan -->\n" + after
+
+
+def _plans() -> str:
+    results = DOCS.parent / "benchmarks" / "results"
+    if not all((results / f"{name}.json").exists() for name in ("plan", "cluster")):
+        return "Not measured yet: `benchmarks/plan.py`, `benchmarks/cluster.py`.\n"
+    plans, cluster = _results("plan"), _results("cluster")
+    whole = [row for row in plans["stages"] if row["stage"] == "all"]
+    told = ", ".join(f"{row['error']} at {row['passages']:,} passages" for row in whole)
+    sizes = plans["msmarco"]
+    lines = [
+        f"**Plans against real runs** (`benchmarks/plan.py`, [figures](figures.md#plan)), all stages together: {told}."
+        "\n",
+        f"**Ray on one machine** (`benchmarks/cluster.py`, [figures](figures.md#cluster)): one worker takes "
+        f"{1 + cluster['overhead_of_ray_with_one_worker']:.2f} times as long as the local engine with one thread, two "
+        f"workers {cluster['time_of_two_workers_by_one']:.2f} times as long as one; starting them is not counted.\n",
+        f"**MS MARCO** with the paper's recipe, MiniLM and workers of one core like those of the figures: "
+        f"{sizes['token_vectors'] / 1e6:,.0f} million token vectors, {sizes['shards']:,} shards, "
+        f"{sizes['disk_of_all_indexes_gb']:,} GB for all indexes, {sizes['memory_of_a_worker_gb']} GB of memory a "
+        "worker.\n",
+        _rows(plans["msmarco_hours"]),
+    ]
+    return "\n".join(lines)
+
+
 def _estimates() -> str:
     """Sizes and times of MS MARCO on the machine of the figures; rates are taken to grow with tokens alone."""
     recipe = load_recipe(DOCS.parent / "recipes" / "msmarco.toml")
@@ -287,6 +318,7 @@ def main() -> None:
     (DOCS / "picture.svg").write_text(picture(), encoding="utf-8")
     README.write_text(readme_page(), encoding="utf-8")
     (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
+    (DOCS / "scale.md").write_text(scale_page(), encoding="utf-8")
     if (DOCS / "results").is_dir():
         write_index(DOCS / "results")
 

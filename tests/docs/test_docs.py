@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from docs.generate import reproducing_page
+from docs.generate import reproducing_page, scale_page
 
 import colabel
 from colabel.cli import cli
@@ -114,3 +114,4 @@ def test_ids_of_the_recipe_are_known_and_one_for_each_split() -> None:
 
 def test_estimates_come_from_the_committed_figures() -> None:
     assert (DOCS / "reproducing.md").read_text(encoding="utf-8") == reproducing_page(), "run `make docs`"
+    assert (DOCS / "scale.md").read_text(encoding="utf-8") == scale_page(), "run `make docs`"
