@@ -18,7 +18,6 @@ from colabel.ranking import LateInteraction, Ranking, rank
 from colabel.settings import DistilSettings
 from colabel.teachers import (
     CollectiveTeacher,
-    CrossEncoderTeacher,
     SelfTeacher,
     Teacher,
     TeacherChoice,
@@ -299,17 +298,9 @@ class Chain:
         """Whether each cross-encoder is better than θ at ranking θ's top passages of (some) dev queries again."""
         if self.dev_pool is None or self.dev_ranking is None:
             return []
-        settings, found = self.recipe.cross_encoder, []
+        found = []
         for folder in self.cross_encoders:
-            teacher = CrossEncoderTeacher(
-                str(folder),
-                self.bench.dataset,
-                max_length=settings.max_length,
-                batch_tokens=settings.batch_tokens,
-                device=self.recipe.encoder.device,
-                cache=self.out / "pairs",
-                progress=self.progress,
-            )
+            teacher = self.bench.cross_encoder(str(folder), self.out / "pairs")
             labels = {query_id: self.dev_pool.labels[query_id] for query_id in self.dev_pool.query_ids[:_DEV_QUERIES]}
             cutoff = self.bench.dataset.relevant_from
             found.append(rerank_quality(teacher, self.dev_ranking, labels, relevant_from=cutoff))

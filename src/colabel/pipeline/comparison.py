@@ -132,19 +132,8 @@ class Study(Rows):
     @cached_property
     def cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
         """The cross-encoder teachers of the first seed, with the scores that they gave before."""
-        settings = self.recipe.cross_encoder
-        return tuple(
-            CrossEncoderTeacher(
-                str(folder),
-                self.bench.dataset,
-                max_length=settings.max_length,
-                batch_tokens=settings.batch_tokens,
-                device=self.recipe.encoder.device,
-                cache=self.first.out / "pairs",
-                progress=self.progress,
-            )
-            for folder in self.first.cross_encoders
-        )
+        cache = self.first.out / "pairs"
+        return tuple(self.bench.cross_encoder(str(folder), cache) for folder in self.first.cross_encoders)
 
     def times(self, system: System) -> TrainingTimes | None:
         """The training log of a row's first seed."""

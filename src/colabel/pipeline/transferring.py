@@ -146,17 +146,6 @@ class Transfer(Rows):
         return self._theta if system.slug == "colbert" else self._origin.first.student_folder(system) / "model"
 
     def _cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
-        settings = self.recipe.cross_encoder
         trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
-        return tuple(
-            CrossEncoderTeacher(
-                model,
-                self.bench.dataset,
-                max_length=settings.max_length,
-                batch_tokens=settings.batch_tokens,
-                device=self.recipe.encoder.device,
-                cache=self.out / "pairs",
-                progress=self.progress,
-            )
-            for model in settings.checkpoints or map(str, trained)
-        )
+        models = self.recipe.cross_encoder.checkpoints or map(str, trained)
+        return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in models)

@@ -16,6 +16,7 @@ from colabel.pipeline.engines import Engine, choose_engine
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Ranking, rank
 from colabel.settings import Recipe
+from colabel.teachers import CrossEncoderTeacher
 from colabel.train import DevPool, dev_pool
 
 
@@ -67,6 +68,19 @@ class Workbench:
         encoder = dataclasses.replace(self.recipe.encoder, model=model)
         return self.engine.build_index(
             self.dataset, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
+        )
+
+    def cross_encoder(self, model: str, cache: Path) -> CrossEncoderTeacher:
+        """A cross-encoder that reads pairs of this collection, with the scores in ``cache`` that it gave before."""
+        settings = self.recipe.cross_encoder
+        return CrossEncoderTeacher(
+            model,
+            self.dataset,
+            max_length=settings.max_length,
+            batch_tokens=settings.batch_tokens,
+            device=self.recipe.encoder.device,
+            cache=cache,
+            progress=self.progress,
         )
 
     @cached_property
