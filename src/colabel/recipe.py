@@ -42,6 +42,13 @@ def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
     return build_recipe(table)
 
 
+def recipe_text(path: Path, overrides: Iterable[str] = (), *, note: str = "") -> str:
+    """A recipe file as it was given, with what was changed besides as comments at its end."""
+    lines = [*([note] if note else []), *(f"--set {override}" for override in overrides)]
+    text = _read(path)
+    return text if not lines else text.rstrip() + "\n\n" + "".join(f"# {line}\n" for line in lines)
+
+
 def given_keys(dataset: str, overrides: Iterable[str] = ()) -> set[str]:
     """The settings, as ``section.key``, that a recipe file (where ``dataset`` is one) and overrides spell out."""
     table: dict[str, Any] = tomllib.loads(_read(Path(dataset))) if dataset.endswith(".toml") else {}

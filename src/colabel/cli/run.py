@@ -32,13 +32,6 @@ def _emit_result(result: RunResult) -> None:
     emit(result.next_step)
 
 
-def _recipe_text(recipe: Path, overrides: tuple[str, ...]) -> str:
-    """The recipe as it was given, with what was changed on the command line."""
-    changed = "".join(f"# --set {override}\n" for override in overrides)
-    text = recipe.read_text(encoding="utf-8-sig")
-    return f"{text.rstrip()}\n\n{changed}" if changed else text
-
-
 def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
     header = [f"{document.name} {document.split}", *document.measures]
     rows = [[one.slug, *(f"{one.means[measure]:.4f}" for measure in document.measures)] for one in document.finished]
@@ -87,6 +80,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     from colabel import load_recipe, study
     from colabel.pipeline import changed_settings, plan_study
     from colabel.pipeline.planning import duration
+    from colabel.recipe import recipe_text
 
     settings = load_recipe(recipe, overrides)
     if dry_run:
@@ -98,7 +92,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
             emit(f"changed since {out} was last run: {', '.join(changed)}; rows that depend on it are made again")
         return
     with terminal_progress() as progress:
-        document, files = study(settings, out, recipe_text=_recipe_text(recipe, overrides), progress=progress)
+        document, files = study(settings, out, recipe_text=recipe_text(recipe, overrides), progress=progress)
     _emit_study(document, files)
 
 

@@ -19,7 +19,7 @@ from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import duration
 from colabel.pipeline.systems import System
 from colabel.progress import SILENT, Progress
-from colabel.recipe import load_recipe
+from colabel.recipe import load_recipe, recipe_text
 from colabel.reporting import StudyDocument, report, write_study
 from colabel.settings import StudySettings
 
@@ -29,6 +29,7 @@ DEMO_RECIPE = Path(__file__).with_name("demo.toml")
 BASELINE = "colbert"
 _SHOWN = 3  # passages of an example; examples are the two queries that gain most and the one that loses most
 _MISSING = 5
+_FULL = "--full: all systems of the paper, and the sweep"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
         for slug in (BASELINE, student.slug):
             if slug in study.failed:
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
-        document = describe(study, _recipe_text(overrides, full=full))
+        document = describe(study, recipe_text(DEMO_RECIPE, overrides, note=_FULL if full else ""))
         write_study(out, document)
         suggested, missing = _missing(study, student)
         return DemoResult(
@@ -112,13 +113,6 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
             missing=missing,
             report=report(out).html,
         )
-
-
-def _recipe_text(overrides: Sequence[str], *, full: bool) -> str:
-    """The demo's recipe, and what was set besides."""
-    text = DEMO_RECIPE.read_text(encoding="utf-8").rstrip() + "\n"
-    text += "# --full: all systems of the paper, and the sweep\n" if full else ""
-    return text + "".join(f"# --set {override}\n" for override in overrides)
 
 
 def _tell_plan(study: Study) -> None:
