@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 _TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "scores", "mixed")
 _USED = ("data", "encoder", "collective", "labels", "cross_encoder", "compute")
 _OPTIONS = {
-    "--model": ("cross-encoder", "ensemble"),
-    "--scores": ("scores",),
-    "--standardise": ("ensemble",),
-    "--of": ("mixed",),
-    "--weight": ("mixed",),
-    "--scale": ("mixed",),
+    "models": ("--model", ("cross-encoder", "ensemble")),
+    "scores": ("--scores", ("scores",)),
+    "standardise": ("--standardise", ("ensemble",)),
+    "parts": ("--of", ("mixed",)),
+    "weight": ("--weight", ("mixed",)),
+    "scale": ("--scale", ("mixed",)),
 }
+"""Parameters of `colabel label` that belong to some teachers: option, teachers."""
 _FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
 
 
@@ -125,7 +126,7 @@ def label_command(
     from colabel.labels import report_labels
     from colabel.teachers import TeacherChoice, make_teacher
 
-    _refuse_unused(teacher, parts, {"--model": bool(models), "--scores": scores is not None})
+    _refuse_unused({teacher, *parts})
     recipe = recipe_settings(dataset, overrides, _USED)
     pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
     choice = TeacherChoice(
@@ -162,16 +163,13 @@ def label_command(
     emit(f"Next: colabel missing {out} {data}, or colabel export {out} {data} --format hf --out FOLDER")
 
 
-def _refuse_unused(teacher: str, parts: tuple[str, ...], given: dict[str, bool]) -> None:
+def _refuse_unused(teachers: set[str]) -> None:
     """Options of other teachers would do nothing: whoever gives one means its teacher."""
-    given |= {"--of": bool(parts)}
-    for option in ("--standardise", "--weight", "--scale"):
-        name = option.removeprefix("--")
-        source = click.get_current_context().get_parameter_source(name)
-        given[option] = source is not None and source != ParameterSource.DEFAULT
-    for option, there in given.items():
-        if there and not set(_OPTIONS[option]) & {teacher, *parts}:
-            raise UsageError(f"{option} is for the teacher {' or '.join(_OPTIONS[option])}; the teacher is '{teacher}'")
+    context = click.get_current_context()
+    for name, (option, owners) in _OPTIONS.items():
+        if context.get_parameter_source(name) != ParameterSource.DEFAULT and not teachers & set(owners):
+            chosen = context.params["teacher"]
+            raise UsageError(f"{option} is for the teacher {' or '.join(owners)}; the teacher is '{chosen}'")
 
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:
