@@ -22,6 +22,8 @@ RATES = Rates(
     asked=50.0,
     rescored=1e6,
     clustered=20.0,
+    named=1e8,
+    grouped=1e7,
     dimension=128,
     memory=10**9,
 )
@@ -44,6 +46,15 @@ def test_stages_by_hand() -> None:
     assert seconds["encode training queries"] == 2 * 1000 / 50
     assert seconds["train θ"] == pytest.approx(10 * 2 * 5 * 3.2 / 100)
     assert plan.disk_bytes == 2 * 500_000 * (128 * 2 + 4) + 500_000 * 8
+
+
+def test_naming_reads_all_of_few_tokens_and_makes_lists_of_many() -> None:
+    few = {stage.name: stage.seconds for stage in estimate(RECIPE, RATES, passages=1000, queries=10, tests=0).stages}
+    assert few["collective knowledge"] == pytest.approx(10 / 20 + 10 * 24 * 50_000 / 1e8)
+    many = {stage.name: stage.seconds for stage in estimate(RECIPE, RATES, passages=10_000, queries=10, tests=0).stages}
+    making = (6 * 2048 * 40 * 2048 + 500_000 * 2048) / 1e7
+    reading = 10 * 24 * (2048 + 0.35 * 64 * 500_000 / 2048) / 1e8
+    assert many["collective knowledge"] == pytest.approx(10 / 20 + making + reading)
 
 
 def test_workers_share_all_but_training_and_the_encoding_of_queries() -> None:

@@ -36,14 +36,16 @@ LOOKUP_FROM = 2**16
 """Stored tokens from which the look-up goes by lists; below it, reading all of them is as fast."""
 LOOKUP_UP_TO = 2**26
 """Stored tokens up to which it does: reading the lists once a batch must stay cheap."""
+TRAIN_PER_LIST = 40
+"""Tokens of a list that teach its centre."""
+CENTRE_ITERATIONS = 6
+"""Rounds of k-means in which the centres are learnt."""
 PROBES = 64
 REACH = 0.25
 _BATCH = 98_304  # vectors: 4,096 queries with 24 clusters each, 50 MB
 _BLOCK = 8192
 _IN_MEMORY = 2**29  # bytes
 _MANY = 4096  # vectors from which reading all tokens once pays
-_TRAIN_PER_LIST = 40
-_ITERATIONS = 6
 _SEED = 1234
 
 IntArray = npt.NDArray[np.int64]
@@ -66,7 +68,7 @@ def build_lookup(
 
     ``centres`` float32 [lists, dimension] are those of a larger collection of which the store is a part; None: its own.
     """
-    settings = {"lists": list_count(store.tokens), "iterations": _ITERATIONS, "train": _TRAIN_PER_LIST}
+    settings = {"lists": list_count(store.tokens), "iterations": CENTRE_ITERATIONS, "train": TRAIN_PER_LIST}
     inputs = {"tokens": store.manifest.fingerprint}
     if centres is not None:
         inputs["centres"] = hashlib.blake2b(centres.tobytes(), digest_size=16).hexdigest()
@@ -80,8 +82,8 @@ def centre_sample(tokens: int, content: int) -> tuple[int, IntArray]:
     Returns:
         The number of lists, and rising ordinals int64 among the content tokens.
     """
-    lists = max(1, min(list_count(tokens), content // _TRAIN_PER_LIST))
-    wanted = min(content, lists * _TRAIN_PER_LIST)
+    lists = max(1, min(list_count(tokens), content // TRAIN_PER_LIST))
+    wanted = min(content, lists * TRAIN_PER_LIST)
     return lists, np.sort(np.random.default_rng(_SEED).choice(content, size=wanted, replace=False))
 
 
@@ -91,11 +93,11 @@ def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
     kmeans = faiss.Kmeans(
         vectors.shape[1],
         lists,
-        niter=_ITERATIONS,
+        niter=CENTRE_ITERATIONS,
         seed=_SEED,
         spherical=True,
         min_points_per_centroid=1,
-        max_points_per_centroid=_TRAIN_PER_LIST,
+        max_points_per_centroid=TRAIN_PER_LIST,
     )
     kmeans.train(vectors)
     return np.asarray(kmeans.centroids, dtype=np.float32)

@@ -37,10 +37,10 @@ def nearest_exact(
                 if not len(kept):
                     continue
                 stored = torch.from_numpy(shard.read(first, last)[kept])
-                joined = torch.cat([best, block @ stored.T], dim=1)
-                here = torch.from_numpy(tokens[kept]).expand(len(block), -1)
-                best, places = torch.topk(joined, k, dim=1)
-                best_ids = torch.cat([best_ids, here], dim=1).gather(1, places)
+                near, places = torch.topk(block @ stored.T, min(k, len(kept)), dim=1)
+                here = torch.from_numpy(tokens[kept])[places]
+                best, order = torch.topk(torch.cat([best, near], dim=1), k, dim=1)
+                best_ids = torch.cat([best_ids, here], dim=1).gather(1, order)
         ids[start : start + len(block)] = best_ids.numpy()
         similarities[start : start + len(block)] = best.numpy()
     return ids, similarities

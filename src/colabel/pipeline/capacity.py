@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from colabel.collective.clustering import FetchedVectors, cluster_feedback
+from colabel.collective.extraction import NEIGHBOURS
 from colabel.collective.feedback import Feedback
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import TEST, TRAIN
@@ -28,7 +30,14 @@ from colabel.errors import ColabelError, UsageError
 from colabel.index.exact import TokenShard, score_rows, search_exact
 from colabel.index.index import EXACT_LIMIT
 from colabel.index.ivf import list_count
-from colabel.index.lookup import LOOKUP_UP_TO, PROBES
+from colabel.index.lookup import (
+    CENTRE_ITERATIONS,
+    LOOKUP_FROM,
+    LOOKUP_UP_TO,
+    PROBES,
+    TRAIN_PER_LIST,
+    train_centres,
+)
 from colabel.index.lookup import list_count as lookup_lists
 from colabel.pipeline.planning import TRAINING_PASS
 from colabel.pipeline.workbench import takes_teacher
@@ -40,6 +49,7 @@ _SAMPLE = 256  # passages that are encoded to learn the rates
 _STAND_IN = "pydocs:2000"
 _SCORED_TOKENS = 100_000
 _QUERIES = 32
+_NAMED = 1024  # vectors at a time, as the look-up takes them
 _PROBED = 0.35  # share of the lists that are near enough to be read
 _ID_BYTES = 4
 _LOOKUP_BYTES = 2**29
@@ -57,6 +67,8 @@ class Rates:
         asked: queries encoded in a second.
         rescored: passage tokens a second that are gathered and scored for a query with its centroids.
         clustered: queries a second whose feedback is clustered.
+        named: pairs of a vector and a stored token a second, where the nearest tokens are wanted.
+        grouped: pairs of a token and a centre a second, where centres are learnt.
         memory: bytes of this process with the model loaded and at work.
     """
 
@@ -67,6 +79,8 @@ class Rates:
     asked: float
     rescored: float
     clustered: float
+    named: float
+    grouped: float
     dimension: int
     memory: int
 
@@ -200,10 +214,13 @@ def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> fl
 
 
 def _naming_seconds(rates: Rates, tokens: float, centroids: int) -> float:
-    """Seconds for the nearest tokens of centroids: making the lists once, and reading those that are near."""
+    """Seconds to find tokens near centroids: few tokens are all read; of many, lists are made and near ones read."""
+    if tokens < LOOKUP_FROM:
+        return centroids * tokens / rates.named
     lists = lookup_lists(int(tokens))
-    making = tokens * lists / rates.compared
-    reading = centroids * (lists + _PROBED * min(PROBES, lists) * tokens / lists) / rates.compared
+    learning = CENTRE_ITERATIONS * min(tokens, lists * TRAIN_PER_LIST) * lists
+    making = (learning + tokens * lists) / rates.grouped
+    reading = centroids * (lists + _PROBED * min(PROBES, lists) * tokens / lists) / rates.named
     return making + reading
 
 
@@ -243,6 +260,9 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     feedback = np.random.default_rng(0).integers(0, len(texts), size=(64, recipe.collective.feedback_passages))
     chosen = Feedback(feedback, np.ones(feedback.shape, dtype=np.float32))
     clustering, _ = _timed(lambda: cluster_feedback(fetched, chosen, recipe.collective))
+    naming, _ = _timed(lambda: _nearest_ten(encoded.vectors))
+    lists = max(1, len(encoded.vectors) // TRAIN_PER_LIST)
+    learning, _ = _timed(lambda: train_centres(encoded.vectors.astype(np.float32), lists))
     return Rates(
         tokens=len(encoded.vectors) / len(texts),
         encoded=len(texts) / seconds,
@@ -251,9 +271,17 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
         asked=len(queries.vectors) / asking,
         rescored=float(sizes[rows].sum()) / scoring,
         clustered=len(feedback) / clustering,
+        named=len(encoded.vectors) * min(_NAMED, len(encoded.vectors)) / naming,
+        grouped=CENTRE_ITERATIONS * min(len(encoded.vectors), lists * TRAIN_PER_LIST) * lists / learning,
         dimension=width,
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
+
+
+def _nearest_ten(vectors: npt.NDArray[Any]) -> None:
+    """The ten nearest of all vectors of the first ones."""
+    values = torch.from_numpy(vectors).float()
+    (values[:_NAMED] @ values.T).topk(min(NEIGHBOURS, len(values)), dim=1)
 
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:
