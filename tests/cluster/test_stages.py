@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from colabel import Index, Recipe, open_labels, run
+from colabel import Index, Recipe, open_labels, run, study
 from colabel.artefacts import read_manifest
 from colabel.cluster import Cluster
 from colabel.cluster.annotation import ClusterPredictor
@@ -21,10 +22,12 @@ from colabel.data import load_dataset
 from colabel.errors import ClusterError
 from colabel.index.sharded import ShardedIndex
 from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.settings import StudySettings
 from colabel.teachers.pairs import PairBatch
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
+SYSTEM = parse_system("collective-0.5")
 FILES = ("runs/zero-shot/run.trec", "runs/colbert/run.trec", "runs/collective-0.5/run.trec")
 
 
@@ -70,6 +73,38 @@ def test_a_run_again_does_nothing(recipe: Recipe, on_ray: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")}
     run(recipe, on_ray)
     assert {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")} == before
+
+
+def test_a_student_of_whole_batches_asks_the_shards(recipe: Recipe, on_ray: Path, local: Path, tmp_path: Path) -> None:
+    """The teacher of a batch looks its vectors up in the shards of the workers: the student has the same weights."""
+    students = {}
+    for name, source, compute in (
+        ("ray", on_ray, recipe.compute),
+        ("local", local, replace(recipe.compute, engine="local")),
+    ):
+        wanted = replace(recipe, compute=compute, distil=replace(recipe.distil, scope="batch", keep="last", steps=4))
+        shutil.copytree(source, tmp_path / name)
+        with Workbench(wanted, tmp_path / name) as bench:
+            students[name] = load_file(Chain(bench, tmp_path / name, 0).student(SYSTEM).folder / "model.safetensors")
+    before = load_file(local / "theta/model.safetensors")
+    moved = 0.0
+    for key, weights in students["local"].items():
+        np.testing.assert_allclose(students["ray"][key], weights, atol=1e-6)
+        moved = max(moved, float(np.abs(weights - before[key]).max()))
+    assert moved > 1e-5, "nothing was learnt"
+
+
+@pytest.mark.slow
+def test_a_study_on_the_workers_measures_what_one_process_measures(recipe: Recipe, tmp_path: Path) -> None:
+    rows = ("bm25", "zero-shot", "colbert", "collective-0.5", "colbert-prf-rerank-0.5", "ce-kd")
+    chosen = StudySettings(systems=rows, timed_queries=2, measures=("nDCG@10", "R@100"), quality_queries=2)
+    wanted = replace(recipe, study=chosen)
+    on_ray, _ = study(wanted, tmp_path / "ray")
+    alone, _ = study(replace(wanted, compute=replace(recipe.compute, engine="local")), tmp_path / "local")
+    assert on_ray.per_query.keys() == alone.per_query.keys() == set(rows)
+    for slug in rows:
+        for measure in chosen.measures:
+            assert on_ray.per_query[slug][measure] == pytest.approx(alone.per_query[slug][measure], abs=1e-6), slug
 
 
 @pytest.mark.slow
