@@ -43,11 +43,14 @@ def test_the_clock_of_a_log() -> None:
     assert times_of([{"step": 5, "nDCG@10": 0.5}], SETTINGS).curve().dev == ((5, None, 0.5),)  # type: ignore[union-attr]
 
 
-def test_the_target_is_what_the_weakest_student_reaches_by_training() -> None:
-    times = {"a": log({0: 0.9, 10: 0.5, 20: 0.6}), "b": log({0: 0.1, 10: 0.7, 20: 0.8})}
-    assert dev_target(times) == 0.6
+def test_the_target_is_what_all_reach_that_get_better_than_where_they_began() -> None:
+    times = {"a": log({0: 0.5, 10: 0.4, 20: 0.45}), "b": log({0: 0.5, 10: 0.7}), "c": log({0: 0.5, 10: 0.6, 20: 0.5})}
+    assert dev_target(times) == 0.6, "a never gets better and cannot set the target: all would be there at once"
     assert dev_target(times, 0.75) == 0.75
+    from_plain = {"plain": log({0: 0.1, 10: 0.4}), "b": log({0: 0.5, 10: 0.7})}
+    assert dev_target(from_plain) == 0.7, "what is below θ is no target for those that begin with it"
     assert dev_target({"a": log({0: 0.9})}) is None
+    assert dev_target({"a": log({0: 0.9, 10: 0.8})}) is None
 
 
 def test_seconds_to_the_target() -> None:

@@ -70,9 +70,15 @@ def times_of(lines: Sequence[Mapping[str, Any]], settings: FitSettings) -> Train
 
 
 def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> float | None:
-    """The value on dev that is waited for: ``wanted``, or the highest that every student reaches by training."""
-    best = [max(value for step, value in found.dev if step) for found in times.values() if any(s for s, _ in found.dev)]
-    return wanted or min(best, default=None)
+    """The value on dev that is waited for: ``wanted``, or the highest that all students reach that get better at all.
+
+    Better than every start, that is; students that never are do not reach it. None where no student is.
+    """
+    if wanted:
+        return wanted
+    start = max((value for found in times.values() for step, value in found.dev if not step), default=0.0)
+    best = [max((value for step, value in found.dev if step), default=0.0) for found in times.values()]
+    return min((value for value in best if value > start), default=None)
 
 
 def reached(system: System, times: TrainingTimes, target: float, *, start: str, before: float | None) -> Reached:
