@@ -76,6 +76,12 @@ def parse_measure(name: str) -> Any:
         raise UsageError(
             f"'{name}' is not a measure; expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
         ) from None
+    pipeline: Any = ir_measures.DefaultPipeline
+    if not pipeline.supports(measure):
+        raise UsageError(
+            f"'{name}' needs a package that is not installed; ir_measures' documentation says which, or take another "
+            "measure, such as nDCG@10, RR@10, R@1000, AP or P@5"
+        )
     return measure
 
 
