@@ -393,12 +393,18 @@ class StudySettings(Settings):
             "ce-kd",
             "ce3-kd",
             "colbert-prf-0.5",
+            "colbert-prf-1",
+            "colbert-prf-tuned",
             "colbert-prf-rerank-0.5",
+            "colbert-prf-rerank-1",
+            "colbert-prf-rerank-tuned",
             "collective-0.5",
             "collective-1",
+            "collective-tuned",
             "mixed",
         ),
-        help="rows of the table; a number behind collective-, colbert-prf- and colbert-prf-rerank- is β",
+        help="rows of the table; behind collective-, colbert-prf- and colbert-prf-rerank- comes β, a "
+        "number or 'tuned': the best of the sweep on dev",
     )
     seeds: int = setting(1, low=1, high=100, help="how many seeds the systems in 'repeated' are trained with")
     repeated: tuple[str, ...] = setting(
@@ -420,7 +426,8 @@ class StudySettings(Settings):
         0.0,
         low=0.0,
         high=1.0,
-        help="value on dev (by 'distil.measure') to which students' seconds are counted; 0: the highest that all reach",
+        help="value on dev (by 'distil.measure') to which students' seconds are counted; 0: the highest that all "
+        "reach that get better than their start",
     )
     quality_queries: int = setting(
         50, low=1, high=100_000, help="queries whose top passages cross-encoders score to compare teachers, at most"

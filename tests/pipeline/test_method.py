@@ -185,9 +185,11 @@ def test_the_papers_cross_encoder_row_starts_from_the_plain_encoder(recipe: Reci
     equal = chain.student(parse_system("ce-kd"))
     assert student.manifest.inputs["start"] != equal.manifest.inputs["start"]
     assert student.manifest.inputs["groups"] != equal.manifest.inputs["groups"]
-    quality = chain.cross_encoder_quality()
-    assert len(quality) == 2
-    assert all(0 <= one.reranked["nDCG@10"] <= 1 for one in quality)
+    told = chain.cross_encoder_quality(parse_system("ce3-kd"))
+    assert [text.split(" at ranking the top 4 of ")[0].replace("does not beat", "beats") for text in told] == [
+        f"Cross-encoder {number} beats θ" for number in (1, 2)
+    ]
+    assert chain.cross_encoder_quality(parse_system("mixed")) == told[:1]
 
 
 def test_a_file_of_scores_is_a_teacher(recipe: Recipe, finished: Path, tmp_path: Path) -> None:

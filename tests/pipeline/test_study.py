@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from colabel import Recipe, study, transfer
 from colabel.artefacts import write_json
 from colabel.cli import main
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
-from colabel.pipeline import System, changed_settings
+from colabel.pipeline import System, changed_settings, plan_study
 from colabel.pipeline.comparison import Study
+from colabel.pipeline.findings import describe
 from colabel.pipeline.transferring import study_recipe
 from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles, StudyDocument, read_study
@@ -32,12 +34,14 @@ ROWS = (
     "colbert-prf-rerank-0.5",
     "ce3-kd",
     "ce-kd-paper",
+    "colbert-prf-rerank-tuned",
+    "collective-tuned",
 )
 
 
 @pytest.fixture(scope="module")
 def wanted(recipe: Recipe) -> Recipe:
-    """Two seeds of two systems, one label kept, and a row that must fail: one cross-encoder is no ensemble."""
+    """Two seeds of two systems, one label kept, and a row that must fail: one of its cross-encoders is missing."""
     chosen = StudySettings(
         systems=ROWS,
         seeds=2,
@@ -45,9 +49,11 @@ def wanted(recipe: Recipe) -> Recipe:
         timed_queries=2,
         measures=("nDCG@10", "R@100"),
         quality_queries=2,
+        dev_target=0.01,
     )
-    one = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0],))
-    return replace(recipe, study=chosen, cross_encoder=one, data=_with_more_labels(recipe))
+    deep = replace(recipe.distil, evaluate_depth=40, evaluate_queries=10)
+    models = replace(recipe.cross_encoder, models=(recipe.cross_encoder.models[0], "/no/such/model"))
+    return replace(recipe, study=chosen, cross_encoder=models, distil=deep, data=_with_more_labels(recipe))
 
 
 def _with_more_labels(recipe: Recipe) -> object:
@@ -71,7 +77,15 @@ def test_rows_of_every_kind(done: Done) -> None:
     _, document, files = done
     found = {system.slug: system for system in document.systems}
     assert tuple(found) == ROWS
-    assert "needs several cross-encoders" in (found["ce3-kd"].failed or "")
+    assert "/no/such/model" in (found["ce3-kd"].failed or "")
+    assert found["ce-kd"].encoder_passes == found["ce-kd"].pairs, "a pass for every pair"
+    labelled = found["collective-0.5"]
+    assert labelled.encoder_passes == 40 + 10, "|D| + |Q|"
+    verdict = r"Cross-encoder 1 (beats|does not beat) θ at ranking the top 40 of \d+ dev queries again: nDCG@10"
+    assert [bool(re.match(verdict, note)) for note in document.notes] == [True]
+    assert found["collective-tuned"].beta == found["colbert-prf-rerank-tuned"].beta
+    assert found["collective-tuned"].beta in {row.beta for row in document.sweep}
+    assert "tuned" in found["collective-tuned"].title
     assert [found[slug].seeds for slug in ("bm25", "colbert", "collective-0.5", "self-kd")] == [1, 2, 2, 1]
     assert found["colbert"].spread["nDCG@10"] >= 0
     assert found["collective-0.5"].pairs > 0
@@ -101,6 +115,7 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
         "self-kd": "θ",
         "ce-kd": "θ",
         "collective-0.5": "θ",
+        "collective-tuned": "θ",
         "ce-kd-paper": "plain encoder",
     }
     by_slug = {one.slug: one for one in document.efficiency.reached}
@@ -112,7 +127,9 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
     assert paper.seconds["annotation"] == pytest.approx(
         paper.pairs * document.system("ce-kd").seconds["annotation"] / document.system("ce-kd").pairs
     ), "by what a pair took"
-    assert all(one.training is not None for one in by_slug.values()), "every student reaches the weakest one's best"
+    there = {slug for slug, curve in document.training.items() if any(value >= 0.01 for *_, value in curve.dev)}
+    assert {slug for slug, one in by_slug.items() if one.training is not None} == there
+    assert "ce-kd" in there
     students = json.loads(files.metrics.read_text())["seconds"]["to_target"]["students"]
     assert students["ce-kd"]["from_plain"] > students["ce-kd"]["from_start"]
     assert document.training["colbert"].dev == (), "θ is evaluated on other passages than its students"
@@ -122,9 +139,11 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
 def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
     _, document, _ = done
     all_queries, drawn, judged = document.label_quality
-    assert list(all_queries.teachers) == ["φ, θ's own score", "collective (β = 0.5)"]
+    betas = sorted({0.5, document.system("collective-tuned").beta})
+    ours = ["φ, θ's own score", *(f"collective (β = {beta:g})" for beta in betas)]
+    assert list(all_queries.teachers) == ours
     assert not all_queries.curves
-    expected = ["φ, θ's own score", "collective (β = 0.5)", "cross-encoder"]
+    expected = [*ours, "cross-encoder"]
     assert list(drawn.teachers) == list(judged.teachers) == expected, "one colour for each in all plots"
     for teacher in expected:
         assert drawn.teachers[teacher]["1"].queries == 2, "as many as study.quality_queries"
@@ -164,11 +183,54 @@ def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> N
     assert not changed_settings(wanted, out)
     other = replace(wanted, collective=replace(wanted.collective, centroids=2), study=StudySettings(sweep=False))
     assert changed_settings(other, out) == ["collective.centroids"]
+    slower = replace(wanted.distil, save_every=1, log_every=2, tensorboard=False)
+    assert not changed_settings(replace(wanted, distil=slower), out), "no weight depends on them"
     assert not changed_settings(other, out / "nowhere")
 
 
+def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    out, *_ = done
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+
+    def missing(recipe: Recipe) -> set[str]:
+        return {stage.name for stage in plan_study(recipe, out) if not stage.done}
+
+    failed = {"train 2 cross-encoders, seed 0", "ce3-kd, seed 0"}
+    assert missing(wanted) == failed
+    other = replace(wanted, cross_encoder=replace(wanted.cross_encoder, steps=3))
+    again = {"ce-kd, seed 0", "ce-kd-paper, seed 0", "quality of labels, sweep, times"}
+    assert missing(other) == failed | again
+    longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
+    assert len(missing(longer)) == len(plan_study(wanted, out))
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    plan_study(wanted, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_part_that_fails_costs_the_report_that_part_alone(
+    wanted: Recipe, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(study: Study) -> None:
+        raise RuntimeError("no more memory")
+
+    monkeypatch.setattr("colabel.pipeline.findings.label_findings", broken)
+    rows = Study(wanted, done[0])
+    rows.run_all()
+    document = describe(rows, "")
+    assert not document.label_quality
+    assert "Missing from this report is the quality of labels: RuntimeError: no more memory" in document.notes
+    assert document.sweep == done[1].sweep
+
+
 def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Recipe, tmp_path: Path) -> None:
-    for chosen, told in (({"measures": ("nDGC@10",)}, "nDGC"), ({"systems": ("bm25", "bm25")}, "'bm25' twice")):
+    wrong = (
+        ({"measures": ("nDGC@10",)}, "nDGC"),
+        ({"measures": ("RBP(rel=1)",)}, "needs a package that is not installed"),
+        ({"systems": ("bm25", "bm25")}, "'bm25' twice"),
+        ({"systems": ("collective-1", "collective-1.0")}, "'collective-1' twice"),
+        ({"repeated": ("collectve-0.5",)}, "no system 'collectve-0.5'"),
+    )
+    for chosen, told in wrong:
         with pytest.raises(ColabelError, match=told):
             study(replace(wanted, study=replace(wanted.study, **chosen)), tmp_path / "study")
     assert not (tmp_path / "study").exists()
@@ -188,6 +250,8 @@ def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_agai
     assert read_study(tmp_path / "study") == done[1], "nothing has changed"
     with pytest.raises(KeyboardInterrupt):
         study(replace(wanted, seed=5), tmp_path / "study")
+    assert not (tmp_path / "study" / "report.html").exists(), "a report of other settings is not this study's"
+    assert (tmp_path / "study" / "report.outdated.html").exists()
     with pytest.raises(ArtefactError, match="not a finished study"):
         transfer(tmp_path / "study", wanted.data, tmp_path / "transfer")
 
@@ -235,14 +299,14 @@ def test_transfer_trains_nothing(
     assert not list((tmp_path / "out").rglob("training"))
     document = read_study(tmp_path / "out")
     assert {system.slug for system in document.finished} == set(ROWS) - {"ce3-kd"}
-    assert document.system("ce3-kd").failed.startswith("in the study: the ensemble")
+    assert document.system("ce3-kd").failed.startswith("in the study: ")
     assert all(system.seeds == 1 for system in document.finished)
     assert document.relevant_from == 2
     assert document.system("colbert").unjudged > 0
     (judged,) = document.label_quality
     assert "passages without a judgement left out" in judged.title
     assert sorted(judged.teachers["cross-encoder"]) == ["1", "2", "3"], "each grade as the cut-off"
-    assert len(document.comparisons["nDCG@10"].pairs) == 45
+    assert len(document.comparisons["nDCG@10"].pairs) == 66
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 STAGE = "sweep"
 MEASURES = ("nDCG@10", "RR@10", "R@1000")
+_SHAPE = ("feedback_passages", "clusters", "centroids")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,16 @@ class Grid:
             tables = ({name: value} for name, values in dataclasses.asdict(self).items() for value in values)
         found = [base, *(_replaced(base, table) for table in tables)]
         return sorted({point for point in found if point is not None}, key=_order)
+
+
+def tuned_beta(points: Iterable[SweepPoint], base: CollectiveSettings, measure: str) -> float:
+    """The β above 0 that is best by a measure, with f_p, f_c and f_e of ``base``; the smaller of equals."""
+    found = {
+        point.beta: point.measures[measure]
+        for point in points
+        if point.beta and all(getattr(point, name) == getattr(base, name) for name in _SHAPE)
+    }
+    return max(sorted(found), key=lambda beta: found[beta])
 
 
 @dataclasses.dataclass(frozen=True)

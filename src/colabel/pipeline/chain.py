@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from colabel.collective import Knowledge, collect, open_knowledge
-from colabel.data.splits import DEV, TRAIN
+from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.index import Index
 from colabel.labels import Labels, label, open_labels
 from colabel.pipeline.systems import System, check_system
@@ -43,7 +44,9 @@ from colabel.train import (
 )
 from colabel.train.cross_encoder import train_cross_encoder
 from colabel.train.fit import check_device
-from colabel.train.reranking import RerankQuality, rerank_quality
+from colabel.train.reranking import rerank_quality
+
+log = logging.getLogger(__name__)
 
 _DEV_QUERIES = 30  # on which cross-encoders are compared with θ: 3,000 pairs each
 
@@ -63,6 +66,8 @@ class Chain:
         self._settings = settings or self.own_settings
         self.recipe, self.progress = bench.recipe, bench.progress
         self._targets: dict[str, Target] = {}
+        self._trained: dict[int, Path] = {}
+        self._reranked: list[str] = []
 
     @cached_property
     def theta(self) -> Path:
@@ -165,34 +170,35 @@ class Chain:
             self.bench.dataset, self.dev_ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth
         )
 
-    @cached_property
-    def cross_encoders(self) -> tuple[Path, ...]:
-        """Cross-encoder teachers: the recipe's checkpoints, or trained from the same labels on θ's hard negatives."""
+    def cross_encoders(self, system: System) -> tuple[Path, ...]:
+        """The cross-encoders that teach a system: all of an ensemble, else the first."""
+        settings = self.recipe.cross_encoder
+        count = len(settings.checkpoints or settings.models) if system.target == "ensemble" else 1
+        return tuple(map(self._cross_encoder, range(count if system.needs_cross_encoder else 0)))
+
+    def _cross_encoder(self, number: int) -> Path:
+        """One of the recipe's checkpoints, or one that is trained from the same labels on θ's hard negatives."""
         settings = self.recipe.cross_encoder
         if settings.checkpoints:
-            return tuple(Path(model) for model in settings.checkpoints)
-        return tuple(
-            train_cross_encoder(
+            return Path(settings.checkpoints[number])
+        if number not in self._trained:
+            self._trained[number] = train_cross_encoder(
                 self.bench.dataset,
                 self.knowledge.ranking,
-                model,
+                settings.models[number],
                 self.out / "cross-encoders" / str(number),
                 settings=settings,
                 seed=self.seed + number,
                 device=self.recipe.encoder.device,
                 progress=self.progress,
             )
-            for number, model in enumerate(settings.models)
-        )
+        return self._trained[number]
 
     def teacher(self, system: System) -> Teacher:
         """The teacher of a student's labels."""
         if system.target == "collective":
             return CollectiveTeacher(self.knowledge, beta=system.beta)
-        models: tuple[str, ...] = ()
-        if system.needs_cross_encoder:
-            models = tuple(str(folder) for folder in self.cross_encoders)
-            models = models if system.target == "ensemble" else models[:1]
+        models = tuple(map(str, self.cross_encoders(system)))
         choice = TeacherChoice(
             system.target,
             models=models,
@@ -217,6 +223,8 @@ class Chain:
         if not is_main_process():
             return open_labels(self.out / "labels" / system.slug)
         only = self.groups.pairs() if system.needs_cross_encoder else None
+        for found in self.cross_encoder_quality(system):
+            log.info("%s", found)
         return label(
             self.knowledge,
             self.bench.dataset,
@@ -282,6 +290,8 @@ class Chain:
 
         One process alone does all of it, as ever.
         """
+        if system is not None:
+            check_system(system, self.recipe)
         cpu = check_device(self.recipe.encoder.device) == "cpu"
         with main_process_first(cpu=cpu):
             _make(self.bench.start, self.bench.bm25_dev_pool)
@@ -294,17 +304,19 @@ class Chain:
             _make(self.dev_pool, self.bm25_groups if system.from_plain else self.groups, self.target(system))
         return self.student(system).folder
 
-    def cross_encoder_quality(self) -> list[RerankQuality]:
-        """Whether each cross-encoder is better than θ at ranking θ's top passages of (some) dev queries again."""
-        if self.dev_pool is None or self.dev_ranking is None:
+    def cross_encoder_quality(self, system: System) -> list[str]:
+        """Whether each cross-encoder of a system beats θ at ranking θ's top passages of some dev queries again."""
+        folders = self.cross_encoders(system)
+        if not folders or self.dev_ranking is None:
             return []
-        found = []
-        for folder in self.cross_encoders:
-            teacher = self.bench.cross_encoder(str(folder), self.out / "pairs")
-            labels = {query_id: self.dev_pool.labels[query_id] for query_id in self.dev_pool.query_ids[:_DEV_QUERIES]}
-            cutoff = self.bench.dataset.relevant_from
-            found.append(rerank_quality(teacher, self.dev_ranking, labels, relevant_from=cutoff))
-        return found
+        dataset = self.bench.dataset
+        drawn = sorted(dataset.positives(DEV), key=lambda query_id: stable_fraction(query_id, "re-ranked"))
+        labels = {query_id: dataset.labels(DEV)[query_id] for query_id in drawn[:_DEV_QUERIES]}
+        for number in range(len(self._reranked), len(folders)):
+            teacher = self.bench.cross_encoder(str(folders[number]), self.out / "pairs")
+            found = rerank_quality(teacher, self.dev_ranking, labels, relevant_from=dataset.relevant_from)
+            self._reranked.append(f"Cross-encoder {number + 1} {found.verdict('θ')}")
+        return self._reranked[: len(folders)]
 
     def student_index(self, system: System) -> Index:
         """The collection indexed by a student."""

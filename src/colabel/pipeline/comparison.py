@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,27 +15,37 @@ import numpy as np
 
 from colabel.artefacts import folder_lock, read_manifest, write_json
 from colabel.collective import PrfRanker
+from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
 from colabel.pipeline.chain import Chain
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
-from colabel.pipeline.planning import Stage, passages_per_second, plan_student, seconds_of
+from colabel.pipeline.planning import (
+    Stage,
+    affects_data,
+    passages_per_second,
+    plan_cross_encoders,
+    plan_measuring,
+    plan_student,
+    seconds_of,
+)
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System, parse_system
 from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
+from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.study_file import STUDY_FILE
 from colabel.settings import DistilSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
 from colabel.teachers.score_file import pair_keys
 from colabel.train import Groups
 
+log = logging.getLogger(__name__)
+
 RECIPE_FILE = "recipe.json"
 """All settings of a study, defaults included: what `transfer` goes by."""
-
-
-_OUTDATED = "study.outdated.json"
+_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "device", "batch_tokens")
 
 
 def study(
@@ -45,9 +57,7 @@ def study(
     """
     comparison = Study(recipe, out, progress)
     with folder_lock(out):
-        if changed_settings(recipe, out) and (out / STUDY_FILE).exists():
-            (out / STUDY_FILE).replace(out / _OUTDATED)  # until all models are of one recipe again, there is no study
-        write_json(out / RECIPE_FILE, recipe.as_dict())
+        begin(recipe, out)
         with comparison.bench:
             comparison.run_all()
             document = describe(comparison, recipe_text)
@@ -55,17 +65,34 @@ def study(
     return document, report(out)
 
 
+def begin(recipe: Recipe, out: Path) -> None:
+    """Note the settings of a study; until all models are of one recipe again, there is neither study nor report."""
+    if changed_settings(recipe, out):
+        for name in (STUDY_FILE, *REPORT_FILES):
+            path = out / name
+            if path.exists():
+                path.replace(path.with_name(f"{path.stem}.outdated{path.suffix}"))
+    write_json(out / RECIPE_FILE, recipe.as_dict())
+
+
 def plan_study(recipe: Recipe, out: Path) -> list[Stage]:
     """What a study would do, with estimated times; trains nothing."""
     comparison = Study(recipe, out, SILENT)
-    rate = passages_per_second(comparison.bench)
-    return [stage for system, seed in comparison.rows for stage in plan_student(comparison.chain(seed), system, rate)]
+    changed = changed_settings(recipe, out)
+    with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
+        if not (out / RECIPE_FILE).exists() or affects_data(changed):
+            comparison.bench.cache = Path(place)  # what is there belongs to other settings
+        rate = passages_per_second(comparison.bench)
+        rows = [(comparison.chain(seed), system) for system, seed in comparison.rows]
+        stages = [*plan_cross_encoders(rows, rate, changed), *(plan_student(*row, rate, changed) for row in rows)]
+        stages.append(plan_measuring(rows, rate, finished=(out / STUDY_FILE).exists() and not changed))
+    return stages
 
 
 def changed_settings(recipe: Recipe, out: Path) -> list[str]:
     """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
 
-    Settings that change no result of a row ([compute], most of [study]) are left out.
+    Settings that change no result of a row ([compute], most of [study], how often training is saved) are left out.
     """
     try:
         before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
@@ -80,7 +107,7 @@ def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
     found = {"seed": recipe.get("seed"), "study.trials": recipe.get("study", {}).get("trials", [])}
     for section, table in recipe.items():
         if isinstance(table, dict) and section not in ("study", "compute"):
-            found |= {f"{section}.{key}": value for key, value in table.items()}
+            found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}
     return found
 
 
@@ -89,7 +116,9 @@ class Study(Rows):
 
     def __init__(self, recipe: Recipe, out: Path, progress: Progress = SILENT) -> None:
         super().__init__(recipe, out, [parse_system(slug) for slug in recipe.study.systems], progress)
+        self._repeated = [parse_system(slug) for slug in recipe.study.repeated]
         self._chains: dict[int, Chain] = {}
+        self._readers: dict[str, CrossEncoderTeacher] = {}
         self.trials = Trials(recipe, out / "trials")
 
     def chain(self, seed: int) -> Chain:
@@ -111,9 +140,36 @@ class Study(Rows):
         settings = self.recipe.study
         found = []
         for system in self.systems:
-            count = settings.seeds if system.slug in settings.repeated and system.slug not in SEEDLESS else 1
+            count = settings.seeds if system in self._repeated and system.slug not in SEEDLESS else 1
             found += [(system, self.recipe.seed + number) for number in range(count)]
         return sorted(found, key=lambda row: row[1])  # a first result of every system before the second seed
+
+    def resolve(self, system: System) -> System:
+        """A row with its β, where that is to be tuned."""
+        if not system.tuned:
+            return system
+        found = system.with_beta(self.tuned_beta)
+        self.systems = [found if one.slug == found.slug else one for one in self.systems]
+        return found
+
+    @cached_property
+    def tuned_beta(self) -> float:
+        """The β with which collective knowledge ranks dev queries best, all else as in the recipe."""
+        found = tuned_beta(self.sweep(), self.recipe.collective, self.recipe.study.measures[0])
+        log.info("β = %g is the best on dev", found)
+        return found
+
+    def sweep(self) -> list[SweepPoint]:
+        """The sweep over (f_p, f_c, f_e, β) on dev queries, with θ of the first seed."""
+        return sweep(
+            self.bench.dataset,
+            self.first.index,
+            self.out / "sweep",
+            settings=self.recipe.collective,
+            measures=self.recipe.study.measures,
+            depth=self.recipe.rank.depth,
+            progress=self.progress,
+        )
 
     def ranker(self, system: System, seed: int | None = None) -> Ranker:
         """What answers queries for a row; trains what must be trained for it."""
@@ -129,11 +185,12 @@ class Study(Rows):
             return PrfRanker(chain.index, settings, rerank=system.rerank, seed=chain.seed)
         return LateInteraction(chain.student_index(system), system.slug)
 
-    @cached_property
-    def cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
-        """The cross-encoder teachers of the first seed, with the scores that they gave before."""
-        cache = self.first.out / "pairs"
-        return tuple(self.bench.cross_encoder(str(folder), cache) for folder in self.first.cross_encoders)
+    def cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
+        """The cross-encoders that teach a system with the first seed, with the scores that they gave before."""
+        for folder in map(str, self.first.cross_encoders(system)):
+            if folder not in self._readers:
+                self._readers[folder] = self.bench.cross_encoder(folder, self.first.out / "pairs")
+        return tuple(self._readers[str(folder)] for folder in self.first.cross_encoders(system))
 
     def times(self, system: System) -> TrainingTimes | None:
         """The training log of a row's first seed."""
@@ -158,7 +215,7 @@ class Study(Rows):
         if system.kind != "student" and system.slug != "colbert":
             return {}
         if system.slug == "colbert":
-            return {"seconds": {"training": seconds_of(chain.theta)}}
+            return {} if self.bench.takes_teacher else {"seconds": {"training": seconds_of(chain.theta)}}
         training = seconds_of(chain.student_folder(system) / "model")
         if system.from_plain:
             pairs = drawn_pairs(chain.bm25_groups)
@@ -182,14 +239,11 @@ class Study(Rows):
 
     def _models(self, system: System) -> int:
         """How many cross-encoders score each of its pairs."""
-        if not system.needs_cross_encoder:
-            return 0
-        return len(self.cross_encoders) if system.target == "ensemble" else 1
+        return len(self.first.cross_encoders(system))
 
     def _labelling_seconds(self, system: System, pairs: int, measured: float | None = None) -> float | None:
         """Seconds of labelling; for cross-encoders by what a pair took, since rows share pairs that were scored."""
-        readers = self.cross_encoders[: self._models(system)] if system.needs_cross_encoder else ()
-        rates = [reader.seconds_per_pair for reader in readers]
+        rates = [reader.seconds_per_pair for reader in self.cross_encoders(system)]
         known = [rate for rate in rates if rate is not None]
         seconds = sum(known) * pairs if rates and len(known) == len(rates) else measured
         extracted = self.first.knowledge.seconds if system.target in ("collective", "mixed") else 0.0

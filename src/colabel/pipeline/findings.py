@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from colabel.collective import PrfRanker
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
+from colabel.errors import ColabelError
 from colabel.evaluation import bootstrap_difference, bootstrap_mean
 from colabel.evaluation.label_quality import measure_train_run
-from colabel.evaluation.sweeping import sweep
 from colabel.measures import PerQuery, Run, measure_run
 from colabel.pipeline.efficiency import dev_target, ratios, reached
 from colabel.pipeline.examples import examples
@@ -24,40 +26,50 @@ if TYPE_CHECKING:
     from colabel.evaluation import Interval
     from colabel.pipeline.comparison import Study
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 _GAIN_QUERIES = 1000
 _GAIN_DEPTH = 100
 
 
 def describe(study: Study, recipe_text: str) -> StudyDocument:
     """The document of a finished study."""
-    quality, suggestions = label_findings(study)
-    notes = _notes(study)
+    missed: list[str] = []
+    quality, suggestions = _part("the quality of labels", lambda: label_findings(study), missed) or ((), {})
+    verdicts = _part("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
     document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
     return dataclasses.replace(
         document,
+        prf_gain=_part("the gain of feedback", lambda: _prf_gain(study), missed) or {},
+        sweep=_part("the sweep", lambda: _sweep(study), missed) or (),
+        examples=_part("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
         suggestions=suggestions,
-        prf_gain=_prf_gain(study),
-        sweep=_sweep(study),
-        examples=examples(study),
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
         trials={slug: found for system in study.systems if (found := study.trials.found(slug := system.slug))},
         seconds=_stage_seconds(study),
-        notes=notes,
+        notes=(*study.lost, *verdicts, *missed),
     )
 
 
-def _notes(study: Study) -> tuple[str, ...]:
-    notes = list(study.lost)
-    if any(system.needs_cross_encoder and study.finished(system.slug) for system in study.systems):
-        for number, found in enumerate(study.first.cross_encoder_quality(), start=1):
-            before, after = found.ranked["nDCG@10"], found.reranked["nDCG@10"]
-            notes.append(
-                f"Cross-encoder {number}, re-ranking θ's top 100 of {found.queries} dev queries: nDCG@10 {after:.4f}, "
-                f"θ {before:.4f}."
-            )
-    return tuple(notes)
+def _part(what: str, make: Callable[[], T], missed: list[str]) -> T | None:
+    """A part of the report; where it fails, None and a note: hours of training are not lost to it."""
+    try:
+        return make()
+    except Exception as error:  # whatever a library below may raise
+        log.warning("%s could not be measured: %s", what, error)
+        log.debug("%s", what, exc_info=error)
+        reason = str(error) if isinstance(error, ColabelError) else f"{type(error).__name__}: {error}"
+        missed.append(f"Missing from this report is {what}: {reason}")
+        return None
+
+
+def _cross_encoder_notes(study: Study) -> tuple[str, ...]:
+    finished = [system for system in study.systems if system.needs_cross_encoder and study.finished(system.slug)]
+    return tuple(dict.fromkeys(note for one in finished for note in study.first.cross_encoder_quality(one)))
 
 
 def _prf_gain(study: Study) -> dict[str, FeedbackGain]:
@@ -109,16 +121,8 @@ def _mean(found: Interval) -> Mean:
 def _sweep(study: Study) -> tuple[SweepRow, ...]:
     if not study.recipe.study.sweep or DEV not in study.bench.dataset.splits or not study.finished("colbert"):
         return ()
-    points = sweep(
-        study.bench.dataset,
-        study.first.index,
-        study.out / "sweep",
-        settings=study.recipe.collective,
-        measures=study.recipe.study.measures,
-        depth=study.recipe.rank.depth,
-        progress=study.progress,
-    )
-    return tuple(SweepRow(p.feedback_passages, p.clusters, p.centroids, p.beta, p.measures) for p in points)
+    rows = study.sweep()
+    return tuple(SweepRow(p.feedback_passages, p.clusters, p.centroids, p.beta, p.measures) for p in rows)
 
 
 def _training(study: Study) -> dict[str, TrainingCurve]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from colabel.artefacts import read_manifest
@@ -19,6 +20,7 @@ _SAMPLE = 48  # passages encoded to learn this machine's speed
 TRAINING_PASS = 3.2
 """A training step's time by that of encoding the same passages: forward, backward, update."""
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
+_SEARCH_SECONDS = 0.05  # of a query, with all that is around it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,24 +47,74 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def plan_student(chain: Chain, system: System, rate: float | None = None) -> list[Stage]:
-    """What one row of a study takes: training and indexing; rows that need neither take next to nothing."""
+def affects_data(changed: Iterable[str]) -> bool:
+    """Whether changed settings are of the collection or of the untrained encoder."""
+    return any(key.split(".")[0] in ("data", "encoder", "seed") for key in changed)
+
+
+def _affects(changed: Sequence[str], system: System) -> bool:
+    """Whether a row must be made again where these settings have changed."""
+    sections = {key.split(".")[0] for key in changed}
+    if affects_data(changed) or "index" in sections:
+        return True
+    if "train" in sections and system.slug not in ("bm25", "zero-shot"):
+        return True
+    if "collective" in sections and (system.kind == "search" or system.target in ("collective", "mixed")):
+        return True
+    if "cross_encoder" in sections and system.needs_cross_encoder:
+        return True
+    return system.kind == "student" and bool(sections & {"distil", "labels", "study"})
+
+
+def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[str] = ()) -> Stage:
+    """What one row of a study takes: training and indexing; rows that need neither take next to nothing.
+
+    ``changed`` are the settings that are not those with which the folder was last run.
+    """
     bench = chain.bench
-    rate = rate or passages_per_second(bench)
     name = f"{system.slug}, seed {chain.seed}"
+    present = not _affects(changed, system)
     collection = len(bench.dataset.passages) / rate
     if system.kind == "search" or system.slug == "bm25":
-        return [Stage(name, False, 60.0)]
+        return Stage(name, present and _finished(bench.out / "runs" / system.slug), 60.0)
     if system.slug == "zero-shot":
-        return [Stage(name, _indexed(bench.out / "zero-shot"), collection)]
+        return Stage(name, present and _indexed(bench.out / "zero-shot"), collection)
     if system.slug == "colbert":
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
-        return [Stage(name, _indexed(chain.out / "index"), training + collection)]
+        return Stage(name, present and _indexed(chain.out / "index"), training + collection)
     trained = 1 + (len(bench.recipe.study.trials) if chain.seed == bench.recipe.seed and not system.from_plain else 0)
-    seconds = trained * _training(bench.recipe.distil, bench, rate) + collection
-    if system.needs_cross_encoder:
-        seconds += _annotation(bench, chain, system, rate).seconds
-    return [Stage(name, _indexed(chain.student_folder(system) / "index"), seconds)]
+    seconds = trained * _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
+    return Stage(name, present and _indexed(chain.student_folder(system) / "index"), seconds)
+
+
+def plan_cross_encoders(
+    rows: Sequence[tuple[Chain, System]], rate: float, changed: Sequence[str] = ()
+) -> Iterator[Stage]:
+    """Training of the cross-encoders of every seed that has rows of theirs; rows share them."""
+    needed: dict[int, tuple[Chain, System]] = {}
+    for chain, system in rows:
+        before = needed.get(chain.seed, (chain, None))[1]
+        if _models(chain.bench, system) > _models(chain.bench, before):
+            needed[chain.seed] = (chain, system)
+    for seed, (chain, system) in needed.items():
+        if not chain.recipe.cross_encoder.checkpoints:
+            count = _models(chain.bench, system)
+            made = all(_finished(chain.out / "cross-encoders" / str(number)) for number in range(count))
+            done = made and not _affects(changed, system)
+            name = f"train {'a cross-encoder' if count == 1 else f'{count} cross-encoders'}, seed {seed}"
+            yield Stage(name, done, count * _reader_training(chain.bench, rate))
+
+
+def plan_measuring(rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:
+    """What comes after the rows: quality of labels, the sweep, response times."""
+    bench = rows[0][0].bench
+    settings, data = bench.recipe.study, bench.dataset
+    models = max(_models(bench, system) for _, system in rows)
+    sets = 2 if bench.recipe.data.keep_labels else 1
+    pairs = models * (sets * settings.quality_queries * 100 + 30 * bench.recipe.distil.evaluate_depth)
+    dev = len(data.labels(DEV)) if DEV in data.splits else 0
+    searched = len(rows) * settings.timed_queries + (10 * dev if settings.sweep else 0)
+    return Stage("quality of labels, sweep, times", finished, pairs * _PAIR_PASS / rate + _SEARCH_SECONDS * searched)
 
 
 def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
@@ -88,13 +140,31 @@ def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
 
 
 def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> Stage:
-    settings, distil = bench.recipe.cross_encoder, bench.recipe.distil
-    models = len(settings.models) if system.target == "ensemble" else 1
-    pairs = settings.steps * settings.batch_queries * (1 + settings.negatives) * TRAINING_PASS * _PAIR_PASS
-    drawn = distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS
+    trained = 0.0 if bench.recipe.cross_encoder.checkpoints else _models(bench, system) * _reader_training(bench, rate)
     done = _finished(chain.out / "labels" / system.slug)
-    trained = 0.0 if settings.checkpoints else pairs
-    return Stage("train cross-encoders, annotate", done, models * (trained + drawn) / rate)
+    return Stage("train cross-encoders, annotate", done, trained + _reading(bench, system, rate))
+
+
+def _models(bench: Workbench, system: System | None = None) -> int:
+    """How many cross-encoders teach a row."""
+    if system is None or not system.needs_cross_encoder:
+        return 0
+    settings = bench.recipe.cross_encoder
+    return len(settings.checkpoints or settings.models) if system.target == "ensemble" else 1
+
+
+def _reader_training(bench: Workbench, rate: float) -> float:
+    """Seconds of training a cross-encoder."""
+    settings = bench.recipe.cross_encoder
+    pairs = settings.steps * settings.batch_queries * (1 + settings.negatives)
+    return pairs * TRAINING_PASS * _PAIR_PASS / rate
+
+
+def _reading(bench: Workbench, system: System, rate: float) -> float:
+    """Seconds of scoring the pairs that training draws, with every cross-encoder of a row."""
+    settings = bench.recipe.distil
+    drawn = settings.steps * settings.batch_queries * settings.passages
+    return _models(bench, system) * drawn * _PAIR_PASS / rate
 
 
 def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:

@@ -38,7 +38,7 @@ _Table = dict[str, dict[str, TeacherQuality]]
 def label_findings(study: Study) -> tuple[tuple[QualitySet, ...], Suggestions]:
     """Precision–recall of φ and of the teachers on hidden labels, if there are any, and on judged test queries."""
     systems = [system for system in study.systems if study.finished(system.slug)]
-    readers = name_readers(systems, lambda: study.cross_encoders)
+    readers = name_readers(systems, study.cross_encoders)
     sets, suggestions = _hidden_findings(study, systems, readers)
     if not systems or not study.finished("colbert"):
         return sets, suggestions
@@ -62,16 +62,16 @@ def betas_of(systems: Iterable[System]) -> list[float]:
 
 
 def name_readers(
-    systems: Iterable[System], cross_encoders: Callable[[], Sequence[CrossEncoderTeacher]]
+    systems: Iterable[System], cross_encoders: Callable[[System], Sequence[CrossEncoderTeacher]]
 ) -> dict[str, Teacher]:
     """Name → cross-encoder, one alone and the mean of all, as far as the systems learn from them."""
-    targets = {system.target for system in systems}
-    if not targets & {"cross-encoder", "ensemble", "mixed"}:
-        return {}
-    models = cross_encoders()
-    found: dict[str, Teacher] = {"cross-encoder": models[0]} if models else {}
-    if "ensemble" in targets and len(models) > 1:
-        found[f"mean of {len(models)} cross-encoders"] = MeanTeacher(models)
+    found: dict[str, Teacher] = {}
+    for system in systems:
+        models = cross_encoders(system) if system.needs_cross_encoder else ()
+        if models:
+            found.setdefault("cross-encoder", models[0])
+        if len(models) > 1:
+            found.setdefault(f"mean of {len(models)} cross-encoders", MeanTeacher(models))
     return found
 
 
@@ -150,9 +150,8 @@ def _hidden_findings(
     suggestions: Suggestions = {}
     chosen: list[str] | None = None
     read: dict[str, LabelBlock] = {}
-    for system in systems:
-        if system.target not in ("self", "collective"):
-            continue
+    asked = {system.beta: system for system in reversed(systems) if system.target in ("self", "collective")}
+    for _, system in sorted(asked.items(), key=lambda one: -1.0 if one[0] is None else one[0]):
         labels = study.first.labels(system)
         try:
             _add(all_queries, _teacher_name(system), label_quality(labels, dataset))

@@ -55,6 +55,10 @@ class Rows(abc.ABC):
     def ranker(self, system: System, seed: int | None = None) -> Ranker:
         """What answers queries for a row, of the first seed unless another is named."""
 
+    def resolve(self, system: System) -> System:
+        """A row with all that had to be found out about it first; the rows of the report are the same."""
+        return system
+
     def costs(self, system: System) -> dict[str, Any]:
         """Seconds, labelled pairs and passes of a transformer that a row took, by the names of the report's fields."""
         return {}
@@ -78,10 +82,11 @@ class Rows(abc.ABC):
         for system, seed in self.rows:
             log.info("%s, seed %d", system.title, seed)
             try:
-                self.runs.setdefault(system.slug, {})[seed] = self._rank(system, seed)
+                self.runs.setdefault(system.slug, {})[seed] = self._rank(self.resolve(system), seed)
             except ColabelError as error:
                 self.fail(system, seed, str(error))
-            except (RuntimeError, ValueError, OSError) as error:  # of the libraries below: the other rows go on
+            except Exception as error:  # of the libraries below: the other rows go on
+                log.debug("%s", system.slug, exc_info=error)
                 self.fail(system, seed, f"{type(error).__name__}: {error}")
             task.advance()
         task.close()

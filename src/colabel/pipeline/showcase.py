@@ -14,7 +14,7 @@ from colabel.errors import ColabelError
 from colabel.evaluation import suggestion_precision
 from colabel.evaluation.label_quality import SuggestionPrecision, hidden_positives
 from colabel.labels import MissingLabel, find_suspects, missing_labels
-from colabel.pipeline.comparison import Study, plan_study
+from colabel.pipeline.comparison import Study, begin, plan_study
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import duration
 from colabel.pipeline.systems import System
@@ -94,6 +94,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
         recipe = dataclasses.replace(recipe, study=every)
     with folder_lock(out):
         study = Study(recipe, out, progress)
+        begin(recipe, out)
         student = next(system for system in study.systems if system.target == "collective")
         _tell_plan(study)
         study.run_all()

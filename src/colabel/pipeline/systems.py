@@ -8,7 +8,7 @@ import re
 from colabel.errors import SettingsError, UsageError
 from colabel.settings import Recipe
 
-_BETA = re.compile(r"(collective|colbert-prf-rerank|colbert-prf)-(\d+(?:\.\d+)?(?:e-\d+)?)")
+_BETA = re.compile(r"(collective|colbert-prf-rerank|colbert-prf)-(tuned|\d+(?:\.\d+)?(?:e-\d+)?)")
 _TITLES = {
     "bm25": "BM25",
     "zero-shot": "plain encoder, untrained",
@@ -35,7 +35,8 @@ _TARGETS = {
     "ce3-kd-paper": "ensemble",
 }
 SYSTEMS = (*_TITLES, "collective-B", "colbert-prf-B", "colbert-prf-rerank-B")
-"""All names; B stands for a number, β."""
+"""All names; B stands for a number, β, or for 'tuned'."""
+TUNED = "tuned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ class System:
         slug: its name in files.
         kind: 'baseline' (needs no student), 'student', or 'search' (collective knowledge at search time).
         target: what a student learns: hard, uniform, self, cross-encoder, ensemble, collective, mixed or scores.
-        beta: β of a collective row.
+        beta: β of a collective row; None in others, and where it is still to be tuned.
         rerank: whether a search row only re-ranks.
     """
 
@@ -56,6 +57,15 @@ class System:
     target: str = ""
     beta: float | None = None
     rerank: bool = False
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its β is the best on dev."""
+        return self.slug.endswith(f"-{TUNED}")
+
+    def with_beta(self, beta: float) -> System:
+        """The same row with the β that was found on dev."""
+        return dataclasses.replace(self, beta=beta, title=_collective_title(self, f"β = {beta:g}, tuned"))
 
     @property
     def from_plain(self) -> bool:
@@ -71,21 +81,29 @@ class System:
 def parse_system(slug: str) -> System:
     """A system by its name.
 
-    >>> parse_system("collective-0.5").beta
-    0.5
+    >>> parse_system("collective-0.50").slug
+    'collective-0.5'
     """
     if slug in _TITLES:
         kind = "student" if slug in _TARGETS else "baseline"
         return System(slug, _TITLES[slug], kind, _TARGETS.get(slug, ""))
     match = _BETA.fullmatch(slug)
     if match is None:
-        raise SettingsError(f"there is no system '{slug}'; expected one of {', '.join(SYSTEMS)} (B a number, β)")
-    name, beta = match.group(1), float(match.group(2))
-    if name == "collective":
-        return System(slug, f"collective self-KD (β = {beta:g})", "student", "collective", beta)
-    rerank = name.endswith("rerank")
-    title = f"ColBERT-PRF {'re-ranker' if rerank else 'ranker'} (β = {beta:g})"
-    return System(slug, title, "search", beta=beta, rerank=rerank)
+        raise SettingsError(
+            f"there is no system '{slug}'; expected one of {', '.join(SYSTEMS)} (B a number, β, or 'tuned')"
+        )
+    name, wanted = match.groups()
+    beta = None if wanted == TUNED else float(wanted)
+    slug = f"{name}-{wanted if beta is None else _short(beta)}"  # 1.0 is 1: one system has one name
+    target = "collective" if name == "collective" else ""
+    system = System(slug, slug, "student" if target else "search", target, beta, name.endswith("rerank"))
+    return dataclasses.replace(system, title=_collective_title(system, "β tuned" if beta is None else f"β = {beta:g}"))
+
+
+def _collective_title(system: System, about: str) -> str:
+    if system.kind == "student":
+        return f"collective self-KD ({about})"
+    return f"ColBERT-PRF {'re-ranker' if system.rerank else 'ranker'} ({about})"
 
 
 def check_system(system: System, recipe: Recipe) -> None:
@@ -103,5 +121,9 @@ def collective_slug(beta: float) -> str:
     >>> collective_slug(1.0)
     'collective-1'
     """
+    return f"collective-{_short(beta)}"
+
+
+def _short(beta: float) -> str:
     short = f"{beta:g}"
-    return f"collective-{short if float(short) == beta else repr(beta)}"
+    return short if float(short) == beta else repr(beta)

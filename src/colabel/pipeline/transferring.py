@@ -93,6 +93,11 @@ class Transfer(Rows):
         self._origin = Study(recipe, source)
         super().__init__(dataclasses.replace(recipe, data=data), out, self._origin.systems, progress)
         self._indexes: dict[str, Index] = {}
+        betas = {system.slug: system.beta for system in finished.systems}
+        self.systems = [
+            system.with_beta(beta) if system.tuned and (beta := betas.get(system.slug)) is not None else system
+            for system in self.systems
+        ]
         self.failed = {system.slug: f"in the study: {system.failed}" for system in finished.systems if system.failed}
 
     @property
@@ -145,7 +150,8 @@ class Transfer(Rows):
             return self._origin.out / "start"
         return self._theta if system.slug == "colbert" else self._origin.first.student_folder(system) / "model"
 
-    def _cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
+    def _cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
-        models = self.recipe.cross_encoder.checkpoints or map(str, trained)
-        return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in models)
+        models = list(self.recipe.cross_encoder.checkpoints or map(str, trained))
+        needed = models if system.target == "ensemble" else models[:1]
+        return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in needed)

@@ -27,6 +27,8 @@ class Workbench:
         self.recipe = recipe
         self.out = out
         self.progress = progress
+        self.cache = out
+        """Where the data and the untrained encoder are; a plan that must write nothing has them elsewhere."""
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +42,7 @@ class Workbench:
     @cached_property
     def dataset(self) -> Dataset:
         """The collection with its visible labels."""
-        return load_dataset(self.recipe.data, cache=self.out / "data", progress=self.progress)
+        return load_dataset(self.recipe.data, cache=self.cache / "data", progress=self.progress)
 
     @cached_property
     def engine(self) -> Engine:
@@ -55,8 +57,8 @@ class Workbench:
     @cached_property
     def start(self) -> Path:
         """The encoder before training, with ColBERT's conventions."""
-        prepare_encoder(self.recipe.encoder, self.dataset.passages, self.out / "start")
-        return self.out / "start"
+        prepare_encoder(self.recipe.encoder, self.dataset.passages, self.cache / "start")
+        return self.cache / "start"
 
     @cached_property
     def zero_shot(self) -> Index:

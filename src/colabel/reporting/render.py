@@ -14,6 +14,9 @@ from colabel.reporting.page import page
 from colabel.reporting.sections import about, sections
 from colabel.reporting.study_file import read_study
 
+HTML, MARKDOWN, METRICS = "report.html", "report.md", "metrics.json"
+REPORT_FILES = (HTML, MARKDOWN, METRICS)
+
 
 @dataclasses.dataclass(frozen=True)
 class ReportFiles:
@@ -38,11 +41,8 @@ def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
     with style():
         chapters = sections(document)
     facts = about(document)
-    texts = {
-        "report.md": markdown(document.name, facts, chapters),
-        "report.html": page(document.name, facts, chapters),
-    }
-    files = ReportFiles(folder / "report.html", folder / "report.md", folder / "metrics.json")
+    texts = {MARKDOWN: markdown(document.name, facts, chapters), HTML: page(document.name, facts, chapters)}
+    files = ReportFiles(folder / HTML, folder / MARKDOWN, folder / METRICS)
     write_json(files.metrics, metrics(document))
     for name, text in texts.items():
         write_text(folder / name, text)

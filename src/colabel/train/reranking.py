@@ -20,8 +20,17 @@ class RerankQuality:
     """Measures of the top of a ranking as it is, and re-ranked by a teacher: measure → mean over labelled queries."""
 
     queries: int
+    depth: int
     ranked: Mapping[str, float]
     reranked: Mapping[str, float]
+
+    def verdict(self, ranker: str) -> str:
+        """What the first measure says, as the rest of a sentence."""
+        measure = next(iter(self.ranked))
+        before, after = self.ranked[measure], self.reranked[measure]
+        beats = "beats" if after > before else "does not beat"
+        top = f"the top {self.depth} of {self.queries} dev queries"
+        return f"{beats} {ranker} at ranking {top} again: {measure} {after:.4f}, {ranker} {before:.4f}."
 
 
 def rerank_quality(
@@ -57,7 +66,8 @@ def rerank_quality(
     ranked, reranked = (
         mean_values(measure_run(judged, run, measures, relevant_from=relevant_from)) for run in (before, after)
     )
-    return RerankQuality(len(before), ranked, reranked)
+    deepest = max(map(len, before.values()))
+    return RerankQuality(len(before), deepest, ranked, reranked)
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
