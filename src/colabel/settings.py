@@ -451,7 +451,12 @@ class ComputeSettings(Settings):
     )
     workers: int = setting(0, low=0, high=100_000, help="worker processes; 0: as many as the cluster has room for")
     cpus: int = setting(1, low=1, high=1024, help="cores of a worker")
-    gpus: float = setting(0.0, low=0.0, high=1.0, help="share of a GPU that a worker takes; 1: one for each")
+    gpus: float = setting(
+        -1.0,
+        low=-1.0,
+        high=1.0,
+        help="share of a GPU that a worker takes; -1: one for each worker where the cluster has any, 0: none",
+    )
     shard_passages: int = setting(
         65_536,
         low=1,

@@ -87,3 +87,13 @@ def test_without_room_for_a_worker_the_stage_ends_with_a_sentence() -> None:
     with pytest.raises(ClusterError, match=r"no worker has been ready for 2 seconds: a worker takes 64 CPU"):
         results(greedy, tasks.double, [1])
     greedy.close()
+
+
+def test_workers_that_got_ready_while_nobody_looked_are_not_given_up(small_ray: None) -> None:
+    """The driver reads a large collection between the start of the pool and its first task."""
+    workers = WorkerPool(ComputeSettings(engine="ray", workers=1, patience=30.0))
+    workers._alone_since -= 3600
+    try:
+        assert [result for _, _, result in workers.map([Task(tasks.double, 21, "a task")])] == [42]
+    finally:
+        workers.close()

@@ -22,6 +22,7 @@ from colabel.data import load_dataset
 from colabel.errors import ClusterError
 from colabel.index.sharded import ShardedIndex
 from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.progress import SILENT, Task
 from colabel.settings import StudySettings
 from colabel.teachers.pairs import PairBatch
 
@@ -29,6 +30,20 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 
 SYSTEM = parse_system("collective-0.5")
 FILES = ("runs/zero-shot/run.trec", "runs/colbert/run.trec", "runs/collective-0.5/run.trec")
+
+
+class Told:
+    """Remembers the names of tasks and how many units each had."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[str, int | None, str]] = []
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        self.tasks.append((what, total, unit))
+        return SILENT.start(what, total, unit)
+
+
+TOLD = Told()
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +57,7 @@ def local(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_ray(recipe: Recipe, local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on Ray from the same θ: training has no part in what is compared."""
     out = tmp_path_factory.mktemp("ray") / "run"
-    run(recipe, out)
+    run(recipe, out, progress=TOLD)
     return out
 
 
@@ -67,6 +82,11 @@ def test_a_run_gives_the_same_rankings_knowledge_and_labels(on_ray: Path, local:
         assert mine == other
     for name in ("knowledge/ranking", "knowledge/centroids", "labels/collective-0.5", "students/collective-0.5/model"):
         assert read_manifest(on_ray / name).fingerprint == read_manifest(local / name).fingerprint
+
+
+def test_progress_tells_of_shards_that_are_encoded_and_searched(on_ray: Path) -> None:
+    assert on_ray.exists()
+    assert {("encoding shards", 5, "shards"), ("searching shards", 5, "shards")} <= set(TOLD.tasks)
 
 
 def test_a_run_again_does_nothing(recipe: Recipe, on_ray: Path) -> None:

@@ -19,6 +19,8 @@ from colabel.collective.feedback import choose_feedback
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index import lookup as lookups
 from colabel.index import sharded
+from colabel.index.exact import search_exact
+from colabel.index.remote import fetch, read_text
 from colabel.index.sharded import LocalShards, ShardedIndex, build_sharded, plan_shards
 from colabel.index.shards import ShardPlan
 from colabel.settings import ComputeSettings
@@ -253,6 +255,78 @@ def test_approximate_engine_in_every_shard(
     opened = Index.open(tmp_path / "index")
     np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], found)
     assert json.loads((tmp_path / "index" / "shard-00000" / "index.json").read_text())["engine"] == "ivf"
+
+
+def test_approximate_shards_find_as_much_as_one_approximate_index(encoder: EncoderSettings, tmp_path: Path) -> None:
+    choose = random.Random(1)
+    (tmp_path / "many" / "qrels").mkdir(parents=True)
+    texts = [" ".join(choose.choices(WORDS, k=choose.randint(4, 12))) for _ in range(1200)]
+    lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    (tmp_path / "many" / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "many" / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "glacier cave"}) + "\n")
+    (tmp_path / "many" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    collection = load_dataset(str(tmp_path / "many"), cache=tmp_path / "data")
+    near = IndexSettings(engine="ivf", shard_passages=300)
+    one = build_index(collection, tmp_path / "one", encoder=encoder, index=near)
+    source = plan_shards(collection, tmp_path / "four", encoder, near, ComputeSettings(shard_passages=300))
+    four = build_sharded(collection, tmp_path / "four", LocalShards(source, tmp_path / "scratch"), index=near)
+    assert len(source.plan) == 4
+    asked = one.encoder.encode_queries([" ".join(choose.choices(WORDS, k=4)) for _ in range(40)]).vectors
+    exact = search_exact(asked, one.store.shards, 100, tie_ranks=one.store.tie_ranks)[1].numpy()
+
+    def recall(index: Index) -> float:
+        found, _ = index.search(asked, 100)
+        return float(np.mean([len(set(mine) & set(right)) / 100 for mine, right in zip(found, exact, strict=True)]))
+
+    assert recall(four) > recall(one) - 0.02
+    assert recall(one) > 0.9
+
+
+def test_what_a_cleaner_of_disks_left_is_made_again(
+    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
+) -> None:
+    index = build(collection, encoder, tmp_path / "index", storage="scratch")
+    (home,) = (path for path in (tmp_path / "scratch").iterdir() if path.is_dir())
+    (home / "shard-00001" / "tokens" / "manifest.json").unlink()
+    (home / "encoder" / "manifest.json").unlink()
+    again = ShardedIndex(index.folder, LocalShards(index.shards.source, tmp_path / "scratch"))
+    np.testing.assert_array_equal(again.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
+
+
+def test_an_opened_index_makes_shards_as_it_was_built(
+    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
+) -> None:
+    chosen = dataclasses.replace(encoder, batch_tokens=512)
+    build(collection, chosen, tmp_path / "index", storage="scratch", scratch=str(tmp_path / "scratch"))
+    opened = Index.open(tmp_path / "index")
+    assert isinstance(opened, ShardedIndex)
+    source = opened.shards.source
+    assert (source.encoder.batch_tokens, source.encoder.device) == (512, "cpu")
+    np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
+
+
+def test_a_folder_that_is_not_seen_is_told_with_the_remedy(
+    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
+) -> None:
+    index = build(collection, encoder, tmp_path / "index")
+    again = ShardedIndex(index.folder, LocalShards(index.shards.source, tmp_path / "scratch"))
+    shutil.rmtree(tmp_path / "index" / "encoder")
+    with pytest.raises(ArtefactError, match=r"set 'compute\.storage' to a URL or to 'scratch'"):
+        again.search(queries(whole), 5)
+
+
+def test_urls_that_hold_nothing_or_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArtefactError, match="there is nothing"):
+        fetch(f"file://{tmp_path}/empty", tmp_path / "here")
+    assert not list(tmp_path.iterdir())
+
+    class Locked:
+        def cat_file(self, path: str) -> bytes:
+            raise TypeError("Unable to locate credentials")
+
+    monkeypatch.setattr("colabel.index.remote._open", lambda url: (Locked(), url))
+    with pytest.raises(ArtefactError, match=r"cannot be read \(Unable to locate credentials\); check"):
+        read_text("s3://bucket/file")
 
 
 def test_shards_hold_whole_blocks() -> None:

@@ -160,6 +160,7 @@ class _Line:
         where = (
             f"{self._done:,} {self._unit}" if self._total is None else f"{self._done:,} of {self._total:,} {self._unit}"
         )
+        where += f", {rate(self._done / (now - self._begun))}"
         if self._total is not None and self._total >= _EVEN:
             left = (now - self._begun) / self._done * (self._total - self._done)
             where += f", about {left / 60:.1f} min left"

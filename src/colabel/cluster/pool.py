@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,13 +100,27 @@ class _Round:
     losses: dict[int, int] = field(default_factory=dict)
 
 
+def worker_gpus(wanted: float, resources: Mapping[str, float]) -> float:
+    """GPUs of a worker; below 0: one, where the cluster has any.
+
+    >>> worker_gpus(-1, {"CPU": 8.0, "GPU": 2.0}), worker_gpus(-1, {"CPU": 8.0}), worker_gpus(0.5, {})
+    (1.0, 0.0, 0.5)
+    """
+    if wanted >= 0:
+        return wanted
+    return 1.0 if resources.get("GPU", 0) >= 1 else 0.0
+
+
 class WorkerPool:
     """The workers of a cluster."""
 
     def __init__(self, settings: ComputeSettings) -> None:
         self.settings = settings
         self.ray = connect(settings)
-        resources = {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "max_restarts": 0}
+        self._gpus = worker_gpus(settings.gpus, self.ray.cluster_resources())
+        resources: dict[str, Any] = {"num_cpus": settings.cpus, "num_gpus": self._gpus, "max_restarts": 0}
+        if not self._gpus and self.ray.cluster_resources().get("GPU"):
+            resources["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}  # Ray would show it all of them
         self._actor = self.ray.remote(Worker).options(**resources, scheduling_strategy="SPREAD")
         self._seats = [self._start() for _ in range(settings.workers or self._room())]
         self._alone_since = time.monotonic()
@@ -144,6 +158,7 @@ class WorkerPool:
         """
         numbered = iter(enumerate(tasks))
         state = _Round()
+        self._wait_from_now()
         while True:
             room = None if window is None else max(0, window - len(state.tasks))
             for number, task in itertools.islice(numbered, room):
@@ -154,11 +169,11 @@ class WorkerPool:
             self._assign(state, shared)
             starting = {seat.ready: seat for seat in self._seats if seat.about is None}
             done, _ = self.ray.wait([*state.calls, *starting], num_returns=1, timeout=_POLL_SECONDS)
+            for reference in [reference for reference in done if reference in starting]:
+                self._seat(starting[reference])
+                done.remove(reference)
             self._watch()
             for reference in done:
-                if reference in starting:
-                    self._seat(starting[reference])
-                    continue
                 seat, number = state.calls[reference]
                 result = self._result(state, reference)
                 if result is not self._LOST:
@@ -253,13 +268,19 @@ class WorkerPool:
 
     def _wait_for_all(self) -> None:
         """Wait until all workers are ready, or some are and no more come for a while."""
+        self._wait_from_now()
         while starting := {seat.ready: seat for seat in self._seats if seat.about is None}:
             done, _ = self.ray.wait(list(starting), num_returns=1, timeout=_WARN_SECONDS)
-            self._watch()
             for reference in done:
                 self._seat(starting[reference])
+            self._watch()
             if not done and self.workers():
                 return
+
+    def _wait_from_now(self) -> None:
+        """Begin to count: what the driver did before had no need of workers, and nobody looked whether any is ready."""
+        if not self.workers():
+            self._alone_since, self._warned = time.monotonic(), False
 
     def _watch(self) -> None:
         """Give up, with the reason, once there has been no worker for too long."""
@@ -278,7 +299,7 @@ class WorkerPool:
     def _needs(self) -> str:
         has = {name: value for name, value in self.ray.cluster_resources().items() if name in ("CPU", "GPU")}
         return (
-            f"a worker takes {self.settings.cpus} CPU and {self.settings.gpus:g} GPU, and the cluster has "
+            f"a worker takes {self.settings.cpus} CPU and {self._gpus:g} GPU, and the cluster has "
             f"{has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU, some of them perhaps in use"
         )
 
@@ -286,8 +307,8 @@ class WorkerPool:
         """As many workers as the cluster has room for."""
         has = self.ray.cluster_resources()
         rooms = [has.get("CPU", 0) // self.settings.cpus]
-        if self.settings.gpus:
-            rooms.append(has.get("GPU", 0) // self.settings.gpus)
+        if self._gpus:
+            rooms.append(has.get("GPU", 0) // self._gpus)
         return max(1, int(min(rooms)))
 
     def close(self) -> None:

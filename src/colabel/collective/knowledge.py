@@ -124,7 +124,9 @@ def collect(
         (out / _FILE).unlink(missing_ok=True)  # until all parts fit together again
         encoder = read_manifest(index.encoder_folder).fingerprint
         build_query_store(index.encoder, encoder, queries, out / "queries", progress)
-        ranking = rank(LateInteraction(index, "theta"), queries, out / "ranking", depth=depth, progress=progress)
+        ranking = rank(
+            LateInteraction(index, "theta", progress=progress), queries, out / "ranking", depth=depth, progress=progress
+        )
         labelled = dataset.positives(split) if settings.feedback != "top" else None
         build_centroids(index, ranking, settings, out / "centroids", labelled=labelled, seed=seed, progress=progress)
         place = os.path.relpath(index.folder.resolve(), out.resolve())

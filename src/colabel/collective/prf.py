@@ -14,6 +14,7 @@ from colabel.collective.feedback import choose_feedback
 from colabel.encode import encode_queries_checked
 from colabel.index import Index
 from colabel.index.rescore import rescore
+from colabel.progress import SILENT, Progress
 from colabel.settings import CollectiveSettings
 
 
@@ -32,12 +33,14 @@ class PrfRanker:
         rerank: bool = False,
         seed: int = 0,
         strict: bool = False,
+        progress: Progress = SILENT,
     ) -> None:
         self.index = index
         self.settings = (settings or CollectiveSettings()).with_feedback("top")
         self.rerank = rerank
         self.seed = seed
         self.strict = strict
+        self.progress = progress
         self.name = "colbert-prf-rerank" if rerank else "colbert-prf"
         self.ids = index.store.ids
         self.fingerprint = fingerprint([self.name, index.fingerprint, self.settings.as_dict(), seed])
@@ -48,11 +51,11 @@ class PrfRanker:
         """Rows int64 [queries, depth] and scores float32 [queries, depth], best first."""
         queries = encode_queries_checked(self.index.encoder, texts, strict=self.strict).vectors
         wanted = max(depth, self.settings.feedback_passages) if self.rerank else self.settings.feedback_passages
-        first, _ = self.index.search(queries, wanted, allowed=allowed)
+        first, _ = self.index.search(queries, wanted, allowed=allowed, progress=self.progress)
         expanded = expand(queries, self.centroids(first), self.settings.beta, self.settings.expansion_scale)
         if self.rerank:
             return rescore(expanded, first[:, :depth], self.index.store, depth)
-        return self.index.search(expanded, depth, allowed=allowed)
+        return self.index.search(expanded, depth, allowed=allowed, progress=self.progress)
 
     def centroids(self, ranked: npt.NDArray[np.int64]) -> Centroids:
         """The collective centroids of queries from their ranking, [queries, f_e, …]."""

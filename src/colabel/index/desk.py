@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -115,11 +116,13 @@ class Desk:
         """Encode a shard, or add what its engine needs to one that is encoded."""
         plan = source.plan
         if self._state(source, number) is None:
+            if not source.shared:
+                shutil.rmtree(folder / "tokens", ignore_errors=True)  # a cleaner of scratch disks left half of it
             if source.texts is None and source.stays:
                 raise ArtefactError(
                     f"shard {number} of {len(plan)} is on the disk of another node of the cluster that made it "
-                    "('compute.storage' is 'scratch'), or in another 'compute.scratch' than the default; ask through "
-                    "the cluster (compute.engine = 'ray'), or keep shards in a folder or at a URL"
+                    "('compute.storage' is 'scratch'); ask it there (`colabel rank … --set compute.engine=ray`), or "
+                    "keep shards in a folder or at a URL"
                 )
             if source.texts is None:
                 raise ArtefactError(
@@ -151,10 +154,11 @@ class Desk:
         kept: T = self._kept[kind][1]
         return kept
 
-    def unpack(self, model: Model, folder: Path) -> None:
-        """Write a model's files to ``folder``, once for all processes of this machine."""
+    def unpack(self, model: Model, folder: Path, whole: Callable[[Path], bool] = Path.exists) -> None:
+        """Write a model's files to ``folder``, once for all processes of this machine; what is not whole goes."""
         with patient_lock(folder.with_name(f".{folder.name}.lock")):
-            if not folder.exists():
+            if not whole(folder):
+                shutil.rmtree(folder, ignore_errors=True)
                 arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
                 arriving.mkdir(parents=True, exist_ok=True)
                 model.unpack(arriving)
@@ -162,13 +166,22 @@ class Desk:
 
     def _encoder_folder(self, source: ShardSource) -> Path:
         folder = self.home(source) / _ENCODER
-        if _is_encoder(folder, source.plan.encoder) or source.shared:
+
+        def whole(place: Path) -> bool:
+            return _is_encoder(place, source.plan.encoder)
+
+        if whole(folder):
             return folder
+        if source.shared:
+            raise ArtefactError(
+                f"{folder} is not to be seen on this machine, or damaged; where nodes share no file system, set "
+                "'compute.storage' to a URL or to 'scratch', else build the index again"
+            )
         if source.model is not None:
-            self.unpack(source.model, folder)
+            self.unpack(source.model, folder, whole)
         elif source.remote is not None:
             with patient_lock(folder.with_name(f".{folder.name}.lock")):
-                if not folder.exists():
+                if not whole(folder):
                     fetch(f"{source.remote}/{source.plan.key}/{_ENCODER}", folder)
         return folder
 

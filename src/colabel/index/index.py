@@ -256,6 +256,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
             "batch_tokens": int(table["batch_tokens"]),
             "encoder": str(table.get("encoder", "encoder")),
             "shards": table.get("shards"),
+            "device": str(table.get("device", "auto")),
         }
     except FileNotFoundError:
         what = "holds no finished index (it has no index.json)" if folder.is_dir() else "does not exist"

@@ -19,6 +19,8 @@ def read_text(url: str) -> str | None:
         return str(system.cat_file(path).decode("utf-8"))
     except FileNotFoundError:
         return None
+    except Exception as error:  # noqa: BLE001, each file system has errors of its own: credentials, networks
+        raise ArtefactError(f"{url} cannot be read ({error}); check 'compute.storage'") from None
 
 
 def publish(folder: Path, url: str, last: str) -> None:
@@ -32,7 +34,7 @@ def publish(folder: Path, url: str, last: str) -> None:
             place = posixpath.join(target, name)
             system.makedirs(posixpath.dirname(place), exist_ok=True)
             system.put_file(str(folder / name), place)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001, as above
         raise ArtefactError(f"{url} cannot be written ({error}); check 'compute.storage'") from None
 
 
@@ -42,11 +44,14 @@ def fetch(url: str, folder: Path) -> None:
     arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
     shutil.rmtree(arriving, ignore_errors=True)
     try:
-        for path in system.find(source):
+        paths = system.find(source)
+        if not paths:
+            raise FileNotFoundError("there is nothing")
+        for path in paths:
             target = arriving / posixpath.relpath(path, source)
             target.parent.mkdir(parents=True, exist_ok=True)
             system.get_file(path, str(target))
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001, as above
         shutil.rmtree(arriving, ignore_errors=True)
         raise ArtefactError(f"{url} cannot be fetched to {folder} ({error})") from None
     shutil.rmtree(folder, ignore_errors=True)

@@ -233,6 +233,7 @@ def plan_shards(
         encoder=encoder,
         texts=dataset.passages,
         model=FolderModel(out / "encoder"),
+        scratch=compute.scratch,
     )
 
 
@@ -268,7 +269,8 @@ def build_sharded(
         where = None if data is None else data.with_absolute_paths().as_dict()
         table = {"engine": engine, "data": where, "batch_tokens": shards.source.encoder.batch_tokens}
         home = "" if source.shared else source.home
-        write_json(out / SETTINGS_FILE, {**table, "shards": {"home": home, "plan": dataclasses.asdict(source.plan)}})
+        where_shards = {"home": home, "plan": dataclasses.asdict(source.plan), "scratch": source.scratch}
+        write_json(out / SETTINGS_FILE, {**table, "device": source.encoder.device, "shards": where_shards})
     return ShardedIndex(out, shards, passages=dataset.passages)
 
 
@@ -278,13 +280,19 @@ def open_sharded(folder: Path, settings: Mapping[str, Any]) -> ShardedIndex:
         source = read_source(folder, settings)
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"{folder} was not written by this version ({error}); build the index again") from None
-    return ShardedIndex(folder, LocalShards(source, scratch_folder("")))
+    return ShardedIndex(folder, LocalShards(source, scratch_folder(source.scratch)))
 
 
 def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
     """Where the shards of a finished index are, from what ``index.json`` says."""
     table = settings["shards"]
-    return ShardSource(ShardPlan(**table["plan"]), table["home"] or str(folder.resolve()), settings["engine"])
+    return ShardSource(
+        ShardPlan(**table["plan"]),
+        table["home"] or str(folder.resolve()),
+        settings["engine"],
+        EncoderSettings(batch_tokens=settings["batch_tokens"], device=settings["device"]),
+        scratch=table.get("scratch", ""),
+    )
 
 
 def _statistics_plan(plan: ShardPlan) -> Plan:

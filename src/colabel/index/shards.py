@@ -112,6 +112,7 @@ class ShardSource:
         home: the index's folder, which this process sees; a URL; or ``SCRATCH``.
         engine: what a shard must be able to do: 'exact', or 'ivf' as well.
         encoder: device and batch size.
+        scratch: the setting that names the folder where a node keeps shards.
         texts, model: from which a shard is made; None: shards can only be opened.
     """
 
@@ -121,6 +122,7 @@ class ShardSource:
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     texts: Texts | None = None
     model: Model | None = None
+    scratch: str = ""
 
     @property
     def remote(self) -> str | None:

@@ -158,7 +158,13 @@ class Chain:
         queries = self.bench.dataset.split_queries(DEV)
         out = self.out / "rankings" / "dev"
         depth = self.recipe.distil.evaluate_depth
-        return rank(LateInteraction(self.index, "theta"), queries, out, depth=depth, progress=self.progress)
+        return rank(
+            LateInteraction(self.index, "theta", progress=self.progress),
+            queries,
+            out,
+            depth=depth,
+            progress=self.progress,
+        )
 
     @cached_property
     def dev_pool(self) -> DevPool | None:

@@ -70,9 +70,9 @@ def evaluate_run(bench: Workbench, chain: Chain, system: System) -> Evaluation |
         return None
     rankers: dict[str, Ranker] = {
         "bm25": bench.bm25,
-        "zero-shot": LateInteraction(bench.zero_shot, "zero-shot"),
-        "colbert": LateInteraction(chain.index, "colbert"),
-        system.slug: LateInteraction(student, system.slug),
+        "zero-shot": LateInteraction(bench.zero_shot, "zero-shot", progress=bench.progress),
+        "colbert": LateInteraction(chain.index, "colbert", progress=bench.progress),
+        system.slug: LateInteraction(student, system.slug, progress=bench.progress),
     }
     queries = bench.dataset.split_queries(TEST)
     depth, runs = bench.recipe.rank.depth, {}

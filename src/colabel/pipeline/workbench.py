@@ -17,7 +17,7 @@ from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Ranking, rank
 from colabel.settings import Recipe
 from colabel.teachers import CrossEncoderTeacher
-from colabel.train import DevPool, dev_pool
+from colabel.train import DevPool, dev_pool, is_main_process
 
 
 class Workbench:
@@ -75,6 +75,7 @@ class Workbench:
     def cross_encoder(self, model: str, cache: Path) -> CrossEncoderTeacher:
         """A cross-encoder that reads pairs of this collection, with the scores in ``cache`` that it gave before."""
         settings = self.recipe.cross_encoder
+        make = self.engine.predictor if is_main_process() else None
         return CrossEncoderTeacher(
             model,
             self.dataset,
@@ -82,6 +83,7 @@ class Workbench:
             batch_tokens=settings.batch_tokens,
             device=self.recipe.encoder.device,
             cache=cache,
+            predictor=None if make is None else make(model, settings.max_length, self.recipe.encoder.device),
             progress=self.progress,
         )
 

@@ -9,15 +9,19 @@ import numpy.typing as npt
 
 from colabel.encode import encode_queries_checked
 from colabel.index import Index
+from colabel.progress import SILENT, Progress
 
 
 class LateInteraction:
     """Ranks by MaxSim (Eq. 1) over an index."""
 
-    def __init__(self, index: Index, name: str = "colbert", *, strict: bool = False) -> None:
+    def __init__(
+        self, index: Index, name: str = "colbert", *, strict: bool = False, progress: Progress = SILENT
+    ) -> None:
         self.index = index
         self.name = name
         self.strict = strict
+        self.progress = progress
         self.ids = index.store.ids
         self.fingerprint = index.fingerprint
 
@@ -26,4 +30,4 @@ class LateInteraction:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Rows int64 [queries, depth] and scores float32 [queries, depth], best first."""
         queries = encode_queries_checked(self.index.encoder, texts, strict=self.strict)
-        return self.index.search(queries.vectors, depth, allowed=allowed)
+        return self.index.search(queries.vectors, depth, allowed=allowed, progress=self.progress)
