@@ -1,10 +1,10 @@
 """How well ``colabel plan`` foretells real runs, at three sizes.
 
-    python benchmarks/plan.py [--json FILE] [--sizes 500 1000 2000]
+    python benchmarks/plan.py [--json FILE] [--sizes 400 800 1600]
 
-For each size the plan is made first, then the stages are run (pydocs, one process) and their seconds compared. Errors
-are of the stages that take more than a second, and of all together. At the end MS MARCO is planned, with MiniLM and
-workers of one core. Run nothing else meanwhile.
+For each size the plan is made first, then the whole of `colabel run` (pydocs, one process, few steps), and the seconds
+of its stages are compared. Errors are of the stages that take more than a second, and of all together. At the end MS
+MARCO is planned, with MiniLM and workers of one core. Run nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from common import write_report
 
-from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, load_recipe
-from colabel.pipeline import Chain, Workbench, parse_system
+from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, load_recipe, run
 from colabel.pipeline.capacity import plan_capacity
 from colabel.pipeline.planning import seconds_of
 from colabel.settings import DistilSettings, TrainSettings
@@ -25,26 +25,37 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "msmarco.toml"
 WORKERS = (8, 64, 512)
 
 PLACES = {
+    "BM25": ("bm25", "rankings/bm25-train", "rankings/bm25-dev", "runs/bm25"),
+    "train θ": ("theta",),
     "encode with θ": ("index/tokens",),
-    "rank training queries": ("knowledge/queries", "knowledge/ranking"),
+    "rank training queries": ("knowledge/queries", "knowledge/ranking", "rankings/dev"),
     "collective knowledge": ("knowledge/centroids",),
     "label": ("labels/collective-0.5",),
     "train the student": ("students/collective-0.5/model",),
+    "encode with the student": ("students/collective-0.5/index/tokens",),
+    "encode untrained": ("zero-shot/tokens",),
+    "rank test queries": ("runs/zero-shot", "runs/colbert", "runs/collective-0.5"),
 }
+TOGETHER = {
+    "rank training queries": "encode training queries",
+    "rank test queries": "encode test queries",
+}
+"""Stages of the plan that one artefact holds together."""
 
 
 def compare(passages: int, out: Path) -> list[dict[str, object]]:
+    few: dict[str, Any] = {"steps": 12, "evaluate_every": 6, "evaluate_queries": 4, "evaluate_depth": 50}
     recipe = Recipe(
         data=DataSettings(source=f"pydocs:{passages}"),
         encoder=EncoderSettings(device="cpu"),
         index=IndexSettings(engine="exact"),
-        train=TrainSettings(teacher="take"),
-        distil=DistilSettings(steps=15, evaluate_every=0),
+        train=TrainSettings(**few),
+        distil=DistilSettings(**few),
     )
     plan = {stage.name: stage.seconds for stage in plan_capacity(recipe).stages}
-    with Workbench(recipe, out) as bench:
-        Chain(bench, out, 0).student(parse_system("collective-0.5"))
-    plan["rank training queries"] += plan["encode training queries"]
+    run(recipe, out)
+    for name, part in TOGETHER.items():
+        plan[name] += plan[part]
     real = {name: sum(seconds_of(out / place) or 0.0 for place in places) for name, places in PLACES.items()}
     plan["all"], real["all"] = sum(plan[name] for name in PLACES), sum(real.values())
     return [
@@ -62,7 +73,7 @@ def compare(passages: int, out: Path) -> list[dict[str, object]]:
 def plan_msmarco() -> tuple[dict[str, object], list[dict[str, object]]]:
     """Sizes, and hours of each stage by workers, of the paper's recipe on workers like this machine's cores."""
     recipe = load_recipe(RECIPE, ["encoder.model=minilm", "encoder.device=cpu", "compute.engine=ray"])
-    plan = plan_capacity(recipe, passages=8_841_823, queries=502_939, passage_tokens=73)
+    plan = plan_capacity(recipe, passages=8_841_823, queries=502_939, test_queries=43, passage_tokens=73)
     sizes = {
         "passages": plan.passages,
         "training_queries": plan.queries,
@@ -87,7 +98,7 @@ def plan_msmarco() -> tuple[dict[str, object], list[dict[str, object]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[400, 800, 1600])
     arguments = parser.parse_args()
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:

@@ -24,6 +24,8 @@ RATES = Rates(
     clustered=20.0,
     named=1e8,
     grouped=1e7,
+    worded=1000.0,
+    matched=1e6,
     dimension=128,
     memory=10**9,
 )
@@ -57,10 +59,23 @@ def test_naming_reads_all_of_few_tokens_and_makes_lists_of_many() -> None:
     assert many["collective knowledge"] == pytest.approx(10 / 20 + making + reading)
 
 
+def test_stages_that_need_no_transformer_and_evaluations_on_dev_are_counted() -> None:
+    stages = {stage.name: stage.seconds for stage in estimate(RECIPE, RATES, 10_000, 1000, tests=100, dev=40).stages}
+    evaluations = (1 + 20 // 50) * 40 * 100  # of the student: 40 dev queries, 100 passages each
+    assert stages["train the student"] == pytest.approx((20 * 2 * 5 * 3.2 + evaluations) / 100)
+    assert stages["BM25"] == pytest.approx(10_000 / 1000 + (1000 + 100 + 40) * 10_000 / 1e6)
+    assert stages["rank training queries"] == pytest.approx(1040 * 10 * 500_000 / 1e6)
+    near = replace(RECIPE, index=IndexSettings(engine="ivf"))
+    names = {stage.name for stage in estimate(near, RATES, 10_000, 1000, tests=0).stages}
+    assert "build approximate indexes" in names
+    taken = replace(RECIPE, train=TrainSettings(teacher="take"))
+    assert not {"BM25", "train θ"} & {stage.name for stage in estimate(taken, RATES, 10_000, 1000, tests=0).stages}
+
+
 def test_workers_share_all_but_training_and_the_encoding_of_queries() -> None:
     plan = estimate(RECIPE, RATES, passages=10_000, queries=1000, tests=100)
     alone = [stage for stage in plan.stages if not stage.shared]
-    names = ["train θ", "encode training queries", "train the student", "encode test queries"]
+    names = ["BM25", "train θ", "encode training queries", "train the student", "encode test queries"]
     assert [stage.name for stage in alone] == names
     driver = sum(stage.seconds for stage in alone) / 3600
     assert plan.hours(4) == pytest.approx(driver + (plan.hours(1) - driver) / 4)
@@ -86,12 +101,17 @@ def test_the_command_measures_and_prints(tiny_model: Path, tmp_path: Path, capsy
     )
     with pytest.raises(SystemExit) as ended:
         main(["plan", str(tmp_path / "recipe.toml"), "--workers", "1", "--workers", "8"])
+    assert ended.value.code == 2
+    assert "--set compute.engine=ray" in capsys.readouterr().err
+    on_ray = ["plan", str(tmp_path / "recipe.toml"), "--set", "compute.engine=ray"]
+    with pytest.raises(SystemExit) as ended:
+        main([*on_ray, "--workers", "1", "--workers", "8"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "hours with workers:" in shown
     assert "40" in next(line for line in shown.splitlines() if line.startswith("passages"))
     with pytest.raises(SystemExit):
-        main(["plan", str(tmp_path / "recipe.toml"), "--passages", "1000000", "--queries", "5000", "--json"])
+        main([*on_ray, "--passages", "1000000", "--queries", "5000", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["passages"] == 1_000_000
     assert found["queries"] == 5000

@@ -9,9 +9,12 @@ import click
 
 from colabel.cli.arguments import json_option, set_option
 from colabel.cli.output import emit, print_json, table
+from colabel.errors import UsageError
 
 if TYPE_CHECKING:
     from colabel.pipeline.capacity import CapacityPlan
+
+_WORKERS = (1, 2, 4, 8, 16)
 
 
 @click.command("plan")
@@ -19,14 +22,14 @@ if TYPE_CHECKING:
 @set_option
 @click.option("--passages", type=click.IntRange(1), help="Passages of a collection that is not here.")
 @click.option("--queries", type=click.IntRange(0), help="Its training queries.")
+@click.option("--test-queries", type=click.IntRange(0), help="Its test queries; 0: nothing is evaluated.")
 @click.option("--passage-tokens", type=click.FloatRange(1), help="Stored tokens of a passage; default: as measured.")
 @click.option(
     "--workers",
     multiple=True,
     type=click.IntRange(1),
-    default=(1, 2, 4, 8, 16),
-    show_default=True,
-    help="Numbers of workers to plan for. May be given several times.",
+    help="Numbers of workers to plan for, with compute.engine = 'ray'. May be given several times.  "
+    "[default: 1, 2, 4, 8, 16]",
 )
 @json_option
 def plan_command(
@@ -34,6 +37,7 @@ def plan_command(
     overrides: tuple[str, ...],
     passages: int | None,
     queries: int | None,
+    test_queries: int | None,
     passage_tokens: float | None,
     workers: tuple[int, ...],
     as_json: bool,
@@ -45,13 +49,18 @@ def plan_command(
 
       colabel plan recipe.toml
 
-      colabel plan recipes/msmarco.toml --passages 8841823 --queries 502939 --passage-tokens 73 --workers 8 --workers 64
+      colabel plan recipes/msmarco.toml --set encoder.model=minilm --set compute.engine=ray --passages 8841823
+      --queries 502939 --test-queries 43 --passage-tokens 73 --workers 8 --workers 64
     """
     from colabel import load_recipe
     from colabel.pipeline.capacity import plan_capacity
 
+    chosen = load_recipe(recipe, overrides)
+    if workers and chosen.compute.engine == "local":
+        raise UsageError("--workers are those of a cluster; plan for one with --set compute.engine=ray")
+    workers = workers or ((1,) if chosen.compute.engine == "local" else _WORKERS)
     plan = plan_capacity(
-        load_recipe(recipe, overrides), passages=passages, queries=queries, passage_tokens=passage_tokens
+        chosen, passages=passages, queries=queries, test_queries=test_queries, passage_tokens=passage_tokens
     )
     if as_json:
         print_json(plan.as_dict(workers))
@@ -63,7 +72,8 @@ def plan_command(
         for stage in plan.stages
     ]
     rows.append(["all", *(_hours(plan.hours(count)) for count in workers)])
-    emit(table(["hours with workers:", *map(str, workers)], rows))
+    header = ["hours with workers:", *map(str, workers)]
+    emit(table(["", "hours"] if chosen.compute.engine == "local" else header, rows))
 
 
 def _summary(plan: CapacityPlan) -> str:

@@ -34,7 +34,7 @@ STAGE = "ivf"
 _PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built
 _ADD_BLOCK = 2**16
 _TRAIN_PER_LIST = 40
-_TRAIN_ITERATIONS = 8
+TRAIN_ITERATIONS = 8
 _QUANTISED_FROM = 20_000
 _SEED = 1234
 _LOOKED_UP = 2048  # vectors whose nearest tokens are compared at a time: 144 stored vectors each, 150 MB
@@ -60,7 +60,7 @@ def list_count(tokens: int) -> int:
 
 def build_ivf(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
     """Build the approximate index of a store; an interrupted build continues with the next part."""
-    settings = {"kind": factory_name(store), "part_tokens": _PART_TOKENS, "iterations": _TRAIN_ITERATIONS}
+    settings = {"kind": factory_name(store), "part_tokens": _PART_TOKENS, "iterations": TRAIN_ITERATIONS}
     plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
     build(out, plan, lambda space: _write(space, store, progress))
 
@@ -334,7 +334,7 @@ def _train(store: TokenStore, lists: int) -> Any:
     positions = np.sort(np.random.default_rng(_SEED).choice(store.tokens, size=wanted, replace=False))
     sample = store.vectors_at(positions)
     index = faiss.index_factory(store.dimension, factory_name(store), faiss.METRIC_INNER_PRODUCT)
-    index.cp.niter = _TRAIN_ITERATIONS
+    index.cp.niter = TRAIN_ITERATIONS
     index.cp.seed = _SEED
     index.cp.min_points_per_centroid = 1  # a tiny collection is no reason for a warning
     index.train(sample)

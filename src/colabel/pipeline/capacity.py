@@ -1,13 +1,14 @@
 """What a collection will take: tokens, disk, memory and hours, from rates that are measured on this machine now.
 
 Rates are of one worker, ``compute.cpus`` threads on this processor or its device. Distributed stages take their work by
-the number of workers; training stays with the driver. What is not counted: the network, and workers that wait for the
-last shard.
+the number of workers; training and BM25 stay with the driver. What is not counted: the network, workers that wait for
+the last shard, reading the collection, and starting programs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import resource
 import tempfile
@@ -24,12 +25,12 @@ from colabel.collective.clustering import FetchedVectors, cluster_feedback
 from colabel.collective.extraction import NEIGHBOURS
 from colabel.collective.feedback import Feedback
 from colabel.data import Dataset, load_dataset
-from colabel.data.splits import TEST, TRAIN
+from colabel.data.splits import DEV, TEST, TRAIN
 from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ColabelError, UsageError
 from colabel.index.exact import TokenShard, score_rows, search_exact
 from colabel.index.index import EXACT_LIMIT
-from colabel.index.ivf import list_count
+from colabel.index.ivf import TRAIN_ITERATIONS, list_count
 from colabel.index.lookup import (
     CENTRE_ITERATIONS,
     LOOKUP_FROM,
@@ -39,16 +40,21 @@ from colabel.index.lookup import (
     train_centres,
 )
 from colabel.index.lookup import list_count as lookup_lists
-from colabel.pipeline.planning import TRAINING_PASS
+from colabel.pipeline.planning import training_passes
 from colabel.pipeline.workbench import takes_teacher
-from colabel.settings import FitSettings, Recipe
+from colabel.ranking.bm25 import rank_words, word_index
+from colabel.settings import Recipe
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _SAMPLE = 256  # passages that are encoded to learn the rates
 _STAND_IN = "pydocs:2000"
+_DOWNLOADED = ("irds:", "hf:")
 _SCORED_TOKENS = 100_000
 _QUERIES = 32
+_MATCHED = 4096  # passages that BM25 scores
 _NAMED = 1024  # vectors at a time, as the look-up takes them
 _PROBED = 0.35  # share of the lists that are near enough to be read
 _ID_BYTES = 4
@@ -69,6 +75,8 @@ class Rates:
         clustered: queries a second whose feedback is clustered.
         named: pairs of a vector and a stored token a second, where the nearest tokens are wanted.
         grouped: pairs of a token and a centre a second, where centres are learnt.
+        worded: passages a second that BM25 indexes.
+        matched: passages a second that BM25 scores for a query.
         memory: bytes of this process with the model loaded and at work.
     """
 
@@ -81,6 +89,8 @@ class Rates:
     clustered: float
     named: float
     grouped: float
+    worded: float
+    matched: float
     dimension: int
     memory: int
 
@@ -128,13 +138,15 @@ def plan_capacity(
     *,
     passages: int | None = None,
     queries: int | None = None,
+    test_queries: int | None = None,
     passage_tokens: float | None = None,
 ) -> CapacityPlan:
     """Measure this machine on a sample and say what the recipe's run takes.
 
     Args:
-        passages, queries: the size of a collection that is not here (passages, and training queries); None: the
-            recipe's own. Rates are then measured on the recipe's collection where it can be read, else on ``pydocs``.
+        passages, queries, test_queries: the size of a collection that is not here (passages, training and test
+            queries); None: the recipe's own. Rates are then measured on the recipe's collection where it can be read
+            without a download, else on ``pydocs``.
         passage_tokens: stored tokens of a passage; None: as in the sample.
     """
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
@@ -147,13 +159,15 @@ def plan_capacity(
     if passage_tokens is not None:
         rates = dataclasses.replace(rates, tokens=passage_tokens, encoded=rates.encoded * rates.tokens / passage_tokens)
     wanted = passages or len(dataset.passages)
-    asked = queries if queries is not None else len(dataset.labels(TRAIN) if TRAIN in dataset.splits else {})
-    tests = len(dataset.labels(TEST)) if TEST in dataset.splits and not stand_in else 0
-    return estimate(recipe, rates, wanted, asked, tests)
+    own = {split: 0 if stand_in else len(dataset.positives(split)) for split in dataset.splits}
+    asked = queries if queries is not None else own.get(TRAIN, 0)
+    tests = test_queries if test_queries is not None else own.get(TEST, 0)
+    dev = recipe.distil.evaluate_queries if stand_in else own.get(DEV, 0)
+    return estimate(recipe, rates, wanted, asked, tests, dev)
 
 
-def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int) -> CapacityPlan:
-    """The plan from rates and sizes; measures nothing."""
+def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int, dev: int = 0) -> CapacityPlan:
+    """The plan from rates and sizes (passages; training, test and dev queries); measures nothing."""
     tokens = round(passages * rates.tokens)
     engine = recipe.index.engine
     if engine == "auto":
@@ -162,7 +176,7 @@ def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: i
     if recipe.compute.engine == "local":
         shard_tokens = tokens
     shards = max(1, math.ceil(tokens / max(1.0, shard_tokens)))
-    stages = tuple(_stages(recipe, rates, passages, queries, tests, shards, engine))
+    stages = tuple(_stages(recipe, rates, passages, queries, tests, dev, shards, engine))
     indexes = 3 if tests else 2  # of θ, of the student, and of the untrained encoder, which is evaluated as well
     width = 1 if recipe.index.storage == "int8" else 2
     vector = rates.dimension * width + _ID_BYTES + (2 if width == 1 else 0)
@@ -175,29 +189,41 @@ def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: i
 
 
 def _stages(
-    recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int, shards: int, engine: str
+    recipe: Recipe, rates: Rates, passages: int, queries: int, tests: int, dev: int, shards: int, engine: str
 ) -> list[StageCost]:
     tokens = passages * rates.tokens
     encoding = passages / rates.encoded
     candidates = min(passages, recipe.labels.candidates)
     search = _search_seconds(rates, tokens, shards, engine)
-    naming = _naming_seconds(rates, tokens, queries * recipe.collective.clusters)
+    naming = _naming_seconds(rates, tokens, queries * recipe.collective.clusters, shards, engine)
     scoring = candidates * rates.tokens / rates.rescored
-    trained = [] if takes_teacher(recipe) else [StageCost("train θ", _training(recipe.train, rates), shared=False)]
-    stages = [
-        *trained,
+    taken = takes_teacher(recipe)
+    worded = (0 if taken else queries) + tests + (dev if recipe.train.evaluate_every and not taken else 0)
+    stages = []
+    if worded:
+        stages.append(StageCost("BM25", passages / rates.worded + worded * passages / rates.matched, shared=False))
+    if not taken:
+        stages.append(StageCost("train θ", training_passes(recipe.train, passages, dev) / rates.encoded, shared=False))
+    stages += [
         StageCost("encode with θ", encoding, shared=True),
         StageCost("encode training queries", 2 * queries / rates.asked, shared=False),  # to store and to rank them
-        StageCost("rank training queries", queries * search, shared=True),
+        StageCost("rank training queries", (queries + dev) * search, shared=True),
         StageCost("collective knowledge", queries / rates.clustered + naming, shared=True),
         StageCost("label", queries * scoring, shared=True),
-        StageCost("train the student", _training(recipe.distil, rates), shared=False),
+        StageCost("train the student", training_passes(recipe.distil, passages, dev) / rates.encoded, shared=False),
         StageCost("encode with the student", encoding, shared=True),
     ]
     if tests:
         stages.append(StageCost("encode untrained", encoding, shared=True))
         stages.append(StageCost("encode test queries", 3 * tests / rates.asked, shared=False))
         stages.append(StageCost("rank test queries", 3 * tests * search, shared=True))
+    if engine == "ivf":
+        near = (
+            (3 if tests else 2)
+            * shards
+            * _grouping_pairs(tokens / shards, list_count(int(tokens / shards)), TRAIN_ITERATIONS)
+        )
+        stages.append(StageCost("build approximate indexes", near / rates.grouped, shared=True))
     return stages
 
 
@@ -213,19 +239,21 @@ def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> fl
     return shards * (rates.query_tokens * (read + lists) / rates.compared + rescored)
 
 
-def _naming_seconds(rates: Rates, tokens: float, centroids: int) -> float:
+def _naming_seconds(rates: Rates, tokens: float, centroids: int, shards: int, engine: str) -> float:
     """Seconds to find tokens near centroids: few tokens are all read; of many, lists are made and near ones read."""
-    if tokens < LOOKUP_FROM:
+    if tokens < LOOKUP_FROM or (tokens > LOOKUP_UP_TO and engine == "exact"):
         return centroids * tokens / rates.named
-    lists = lookup_lists(int(tokens))
-    learning = CENTRE_ITERATIONS * min(tokens, lists * TRAIN_PER_LIST) * lists
-    making = (learning + tokens * lists) / rates.grouped
-    reading = centroids * (lists + _PROBED * min(PROBES, lists) * tokens / lists) / rates.named
-    return making + reading
+    parts = shards if tokens > LOOKUP_UP_TO else 1  # lists of the whole collection, or of each shard its own
+    here = tokens / parts
+    lists = lookup_lists(int(here))
+    making = _grouping_pairs(here, lists, CENTRE_ITERATIONS) / rates.grouped
+    reading = centroids * (lists + _PROBED * min(PROBES, lists) * here / lists) / rates.named
+    return parts * (making + reading)
 
 
-def _training(settings: FitSettings, rates: Rates) -> float:
-    return settings.steps * settings.batch_queries * settings.passages * TRAINING_PASS / rates.encoded
+def _grouping_pairs(tokens: float, lists: int, rounds: int) -> float:
+    """Comparisons of tokens with centres: to learn the centres from a sample, and to put every token into a list."""
+    return rounds * min(tokens, lists * TRAIN_PER_LIST) * lists + tokens * lists
 
 
 def measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
@@ -262,8 +290,13 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     clustering, _ = _timed(lambda: cluster_feedback(fetched, chosen, recipe.collective))
     naming, _ = _timed(lambda: _nearest_ten(encoded.vectors))
     lists = max(1, len(encoded.vectors) // TRAIN_PER_LIST)
+    wording, _ = _timed(lambda: word_index(texts, recipe.rank))
+    many = word_index(texts * max(1, _MATCHED // len(texts)), recipe.rank)
+    matching, _ = _timed(lambda: [rank_words(many, text, recipe.rank) for text in asked or ["a question"]])
     learning, _ = _timed(lambda: train_centres(encoded.vectors.astype(np.float32), lists))
     return Rates(
+        worded=len(texts) / wording,
+        matched=len(asked or "?") * many.scores["num_docs"] / matching,
         tokens=len(encoded.vectors) / len(texts),
         encoded=len(texts) / seconds,
         query_tokens=length,
@@ -295,9 +328,13 @@ def _timed(work: Callable[[], T]) -> tuple[float, T]:
 
 def _collection(recipe: Recipe, passages: int | None, place: Path) -> tuple[Dataset, bool]:
     """The recipe's collection, or where that is not here and its size was given, another one to measure on."""
-    try:
-        return load_dataset(recipe.data, cache=place / "data"), False
-    except ColabelError:
-        if passages is None:
-            raise
+    why = "is not downloaded for a plan"
+    if passages is None or not recipe.data.source.startswith(_DOWNLOADED):
+        try:
+            return load_dataset(recipe.data, cache=place / "data"), False
+        except ColabelError as error:
+            if passages is None:
+                raise
+            why = f"cannot be read ({error})"
+    log.warning("rates are measured on pydocs: %s %s", recipe.data.source, why)
     return load_dataset(_STAND_IN, cache=place / "stand-in"), True

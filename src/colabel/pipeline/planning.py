@@ -169,12 +169,17 @@ def _reading(bench: Workbench, system: System, rate: float) -> float:
 
 def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:
     """Seconds of the steps, and of evaluating on dev."""
-    steps = settings.steps * settings.batch_queries * settings.passages * TRAINING_PASS / rate
-    if not settings.evaluate_every or DEV not in bench.dataset.splits:
+    dev = len(bench.dataset.positives(DEV)) if DEV in bench.dataset.splits else 0
+    return training_passes(settings, len(bench.dataset.passages), dev) / rate
+
+
+def training_passes(settings: FitSettings, passages: int, dev: int) -> float:
+    """What training takes, in passages that could be encoded meanwhile: the steps, and evaluations on dev queries."""
+    steps = settings.steps * settings.batch_queries * settings.passages * TRAINING_PASS
+    if not settings.evaluate_every or not dev:
         return steps
-    queries = min(settings.evaluate_queries, len(bench.dataset.positives(DEV)))
-    pool = min(len(bench.dataset.passages), queries * settings.evaluate_depth)
-    return steps + (1 + settings.steps // settings.evaluate_every) * pool / rate
+    pool = min(passages, min(settings.evaluate_queries, dev) * settings.evaluate_depth)
+    return steps + (1 + settings.steps // settings.evaluate_every) * pool
 
 
 def passages_per_second(bench: Workbench) -> float:

@@ -95,6 +95,22 @@ def _stemmer(language: str) -> Any:
         raise SettingsError(f"'rank.language' is '{language}'; expected 'none' or one of {known}") from None
 
 
+def word_index(texts: list[str], settings: RankSettings) -> Any:
+    """bm25s's index of some texts."""
+    import bm25s
+
+    engine = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
+    engine.index(tokenise(texts, settings.language), show_progress=False)
+    return engine
+
+
+def rank_words(engine: Any, text: str, settings: RankSettings) -> npt.NDArray[np.int64]:
+    """The rows of an index by falling score for a question."""
+    known = [token for token in tokenise([text], settings.language)[0] if token in engine.vocab_dict]
+    values = engine.get_scores(known) if known else np.zeros(engine.scores["num_docs"], dtype=np.float32)
+    return best_rows(values, settings.depth, np.arange(len(values), dtype=np.int32))
+
+
 def _write(space: Workspace, passages: PassageTable, settings: RankSettings, progress: Progress) -> Mapping[str, Any]:
     import bm25s
 
