@@ -142,7 +142,7 @@ def _plans() -> str:
         f"workers {cluster['time_of_two_workers_by_one']:.2f} times as long as one; starting them is not counted.\n",
         f"**MS MARCO** with the paper's recipe, MiniLM and workers of one core like those of the figures: "
         f"{sizes['token_vectors'] / 1e6:,.0f} million token vectors, {sizes['shards']:,} shards, "
-        f"{sizes['disk_of_all_indexes_gb']:,} GB for the indexes of θ and of the student, "
+        f"{sizes['disk_of_all_indexes_gb']:,} GB for three indexes (untrained, θ, student), "
         f"{sizes['memory_of_a_worker_gb']} GB of memory a "
         "worker. The driver's training is that of one core, too, which nobody would do: it wants GPUs.\n",
         _rows(plans["msmarco_hours"]),

@@ -444,7 +444,7 @@ class ComputeSettings(Settings):
     section: ClassVar[str] = "compute"
 
     engine: str = setting(
-        "local", choices=("local", "ray"), help="this process, or the workers of a Ray cluster (`colabel[ray]`)"
+        "local", choices=("local", "ray"), help="this process, or the workers of a Ray cluster (the extra `ray`)"
     )
     address: str = setting(
         "", help="the cluster: 'auto' for the one this machine belongs to, 'HOST:PORT'; empty: one is started here"

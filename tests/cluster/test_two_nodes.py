@@ -23,8 +23,7 @@ from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, open_l
 from colabel.cluster.pool import WorkerPool
 from colabel.labels import Labels
 from colabel.settings import ComputeSettings, DistilSettings, LabelSettings, TrainSettings
-
-pytestmark = pytest.mark.slow
+from tests.pipeline.small import small_recipe
 
 PASSAGES, QUERIES = (5183, 809) if os.environ.get("COLABEL_WHOLE_SCIFACT") else (1500, 120)
 SHARDS = -(-PASSAGES // 256)
@@ -96,8 +95,34 @@ def same(ours: Labels, theirs: Labels) -> None:
         assert not (differ & ~close & ~np.roll(close, -1, axis=1)).any(), "only near ties may change places"
 
 
+def test_a_tiny_run_with_a_node_lost_while_ranking(
+    tiny_model: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node goes with the first question of the ranking, before its worker can answer."""
+    tiny = replace(
+        small_recipe(tmp_path / "small", tiny_model),
+        index=IndexSettings(engine="exact", shard_passages=4),
+        compute=ComputeSettings(
+            engine="ray", workers=2, shard_passages=8, storage="scratch", scratch="$COLABEL_DISK", patience=120.0
+        ),
+    )
+    local = labels(replace(tiny, compute=ComputeSettings()), tmp_path / "local")
+    original = WorkerPool.map
+
+    def losing(self: WorkerPool, tasks: Any, shared: tuple[Any, ...] = (), **options: Any) -> Iterator[Any]:
+        if len(shared) > 1 and shared[1] == "search" and len(cluster.worker_nodes) > 1:
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        return original(self, tasks, shared, **options)
+
+    monkeypatch.setattr(WorkerPool, "map", losing)
+    same(labels(tiny, tmp_path / "ray"), local)
+    assert len(cluster.worker_nodes) == 1
+    assert "its worker died; it is done again" in caplog.text
+
+
+@pytest.mark.slow
 def test_labels_are_the_same_with_a_node_lost_while_ranking(
-    recipe: Recipe, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: Recipe, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     local = labels(replace(recipe, compute=ComputeSettings()), tmp_path / "local")
     disks = [tmp_path / "one", tmp_path / "two"]
@@ -123,6 +148,7 @@ def test_labels_are_the_same_with_a_node_lost_while_ranking(
     ours = labels(recipe, tmp_path / "ray")
     thief.join()
     assert lost.is_set()
+    assert "its worker died; it is done again" in caplog.text, "it was lost while it ranked"
     same(ours, local)
     held = [len(list(disk.glob("*/shard-*/index.json"))) for disk in disks]
     assert max(held) == 2 * SHARDS, "the node that stayed has made the other's shards again, and the student's"

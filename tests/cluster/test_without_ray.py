@@ -22,4 +22,7 @@ def test_the_sentence_names_the_extra(tmp_path: Path) -> None:
     code = CODE.format(data=str(tmp_path), out=str(tmp_path / "index"))
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.strip() == "colabel: 'compute.engine = \"ray\"' needs ray: pip install 'colabel[ray]'"
+    assert (
+        ended.stderr.strip()
+        == "colabel: 'compute.engine = \"ray\"' needs ray, the extra 'ray'; in a clone: pip install '.[ray]'"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from colabel import demo, load_recipe
+from colabel import Index, demo, load_recipe, search
 from colabel.cli import main
 from colabel.cli.demo import demo_lines
 from colabel.cli.output import _Line
@@ -88,10 +88,16 @@ def test_suggestions_are_checked_against_what_was_hidden(shown: tuple[Path, Demo
     assert len(result.missing) == 5
 
 
-def test_the_printed_next_command_works(shown: tuple[Path, DemoResult], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_next_command_works(
+    shown: tuple[Path, DemoResult], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import shlex
 
     _, result = shown
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", [".venv/bin/colabel", "demo"])
+        patch.setattr("shutil.which", lambda name: None)
+        assert "Next: .venv/bin/colabel search" in "\n".join(demo_lines(result)), "where the shell does not find it"
     command = re.search(r"^Next: colabel (.*)$", "\n".join(demo_lines(result)), re.MULTILINE)
     assert command is not None
     with pytest.raises(SystemExit) as stop:
@@ -132,7 +138,9 @@ def test_the_command_tells_the_plan_and_its_progress(
     told = capsys.readouterr()
     assert not stop.value.code, told.err
     assert "the plan, about" in told.err
-    assert re.search(r"^encoding passages: [\d,]+ of 40 passages, about [\d.]+ min left$", told.err, re.MULTILINE)
+    assert re.search(
+        r"^encoding passages: [\d,]+ of 40 passages, [\d,]+/s, about [\d.]+ min left$", told.err, re.MULTILINE
+    )
     assert "Missing labels" in told.out
 
 
@@ -146,8 +154,8 @@ def test_time_left_is_told_for_many_units_only(
     line.advance(10)  # 10 seconds later: too soon to say something again
     line.advance(10)
     assert capsys.readouterr().err.splitlines() == [
-        "reading: 10 of 40 passages, about 1.0 min left",
-        "reading: 30 of 40 passages, about 0.3 min left",
+        "reading: 10 of 40 passages, 30.0/min, about 1.0 min left",
+        "reading: 30 of 40 passages, 30.0/min, about 0.3 min left",
     ]
 
 
@@ -166,3 +174,18 @@ def test_the_recipe_of_the_demo_is_a_recipe(tmp_path: Path) -> None:
     assert recipe.study.systems == ("bm25", "zero-shot", "colbert", "collective-0.5")
     with pytest.raises(SettingsError, match="unknown key"):
         demo(tmp_path / "demo", overrides=["train.stepz=1"])
+
+
+@pytest.mark.slow
+def test_the_student_of_a_finished_demo_answers_questions() -> None:
+    """Of ``make demo`` in this clone."""
+    folder = Path(__file__).parents[2] / "demo"
+    if not (folder / "study.json").exists():
+        pytest.skip("there is no finished demo: run `make demo` first")
+    index = Index.open(next(folder.glob("seed-0/students/collective-*/index")))
+    for question, known in (
+        ("smooth a noisy signal", "scipy.signal"),
+        ("how do I find eigenvalues of a sparse matrix", "eig"),
+    ):
+        found = [hit.passage_id for hit in search(index, question, k=5)]
+        assert any(known in passage for passage in found), (question, found)

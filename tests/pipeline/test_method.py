@@ -24,6 +24,15 @@ from colabel.pipeline import Chain, Workbench, parse_system
 from colabel.pipeline.planning import plan_run
 from colabel.settings import LabelSettings
 
+SMALL_OF_COMMANDS = (
+    *(("encoder", key, value) for key, value in {"dimension": 16, "projection_sample": 16, "query_length": 12}.items()),
+    *(("encoder", "passage_length", 24), ("encoder", "device", "cpu"), ("labels", "candidates", 10)),
+    *((section, "steps", 2) for section in ("train", "distil")),
+    *((section, "batch_queries", 2) for section in ("train", "distil")),
+    *((section, "evaluate_every", 0) for section in ("train", "distil")),
+    *(("distil", "passages", 3), ("collective", "clusters", 6), ("collective", "centroids", 3)),
+)
+
 
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -254,6 +263,34 @@ def test_several_processes_from_the_command_line(recipe: Recipe, tmp_path: Path)
     four = subprocess.run([*torchrun, *call, tmp_path / "four"], check=False, **how)
     assert four.returncode == 0, four.stderr
     assert (tmp_path / "four" / "students" / "smoothing" / "model" / "manifest.json").exists()
+
+
+def test_train_and_distil_from_the_command_line(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {f"{section}.{key}": value for section, key, value in SMALL_OF_COMMANDS}
+    given = [
+        *("--set", f'encoder.model="{recipe.encoder.model}"'),
+        *(part for key, value in values.items() for part in ("--set", f"{key}={value}")),
+        *("--out", "out"),
+    ]
+
+    def call(*command: str) -> int | str | None:
+        with pytest.raises(SystemExit) as stop:
+            main([*command, *given])
+        return stop.value.code
+
+    assert call("distil", recipe.data.source, "--teacher", "scores") == 2
+    assert "labels.scores" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "theta").exists(), "a teacher that cannot be is told before θ is trained"
+    assert call("train", recipe.data.source) == 0
+    assert (tmp_path / "out" / "theta" / "modules.json").exists()
+    trained = (tmp_path / "out" / "theta" / "manifest.json").stat().st_mtime_ns
+    assert call("distil", recipe.data.source, "--teacher", "uniform") == 0
+    assert "the student:" in capsys.readouterr().out
+    assert (tmp_path / "out" / "students" / "smoothing" / "model" / "modules.json").exists()
+    assert (tmp_path / "out" / "theta" / "manifest.json").stat().st_mtime_ns == trained
 
 
 def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

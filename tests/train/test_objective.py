@@ -9,15 +9,17 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from colabel import EncoderSettings, build_index, collect
 from colabel.data.strings import StringTable
 from colabel.encode.colbert import load_checkpoint
 from colabel.errors import DataError, SettingsError
 from colabel.labels.artefact import LabelBlock
+from colabel.teachers import SelfTeacher
 from colabel.train import AskedTeacher, DrawnScores, Groups, HardLabels, StoredScores, draw_groups, pool_from_ranking
 from colabel.train.batches import GroupTexts, collator_for
 from colabel.train.losses import batch_scores
 from colabel.train.objective import Comparison, Objective
-from tests.train.small import Overlap, Small
+from tests.train.small import ENCODER, Overlap, Small
 
 
 class Itself:
@@ -67,6 +69,35 @@ def loss_of(
     loss.backward()
     norms = [parameter.grad.norm() for parameter in objective.model.parameters() if parameter.grad is not None]
     return loss.detach(), torch.stack(norms).norm()
+
+
+def test_stored_vectors_teach_what_an_online_teacher_would_and_ask_no_model(
+    small: Small, groups: Groups, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EncoderSettings(model=str(small.encoder), device="cpu", **ENCODER)
+    index = build_index(small.dataset, tmp_path / "index", encoder=settings)
+    knowledge = collect(small.dataset, index, tmp_path / "knowledge", depth=10)
+    stored = SelfTeacher(index, knowledge.queries)
+    online = Itself(small, load_checkpoint(str(small.encoder), "cpu"))
+    query_ids, rows = [f"q{number}" for number in range(10)], np.tile(np.arange(40), (10, 1))
+    for temperature in (0.25, 1.0):
+        targets = [
+            torch.softmax(torch.from_numpy(one.score(query_ids, rows)) / temperature, dim=1) for one in (stored, online)
+        ]
+        assert float((targets[0] - targets[1]).abs().max()) < 1e-3
+    equal = Comparison(scope="batch", temperature=0.5, teacher_temperature=0.25)
+    theirs, _ = loss_of(Objective(model, groups, AskedTeacher(online), equal), small, groups)
+    original, passes = type(model).forward, []
+
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        passes.append(self)
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(type(model), "forward", counted)
+    ours, _ = loss_of(Objective(model, groups, AskedTeacher(stored), equal), small, groups)
+    assert float(ours) == pytest.approx(float(theirs), abs=1e-3)
+    assert passes, "the student's own"
+    assert all(one is model for one in passes), "and no other"
 
 
 @pytest.mark.parametrize("scope", ["group", "batch"])

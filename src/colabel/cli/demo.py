@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,8 +72,15 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
     yield f"The report: {result.report}"
     yield f"The student: {result.folder / 'model'}, a sentence-transformers checkpoint"
     index = shlex.quote(str(result.folder / "index"))
-    yield f'Next: colabel search {index} "{_QUESTION}" -k 3'
-    yield "      and on your own data: colabel check FOLDER, then colabel run RECIPE --out runs/mine"
+    program = _program()
+    yield f'Next: {program} search {index} "{_QUESTION}" -k 3'
+    yield f"      and on your own data: {program} check FOLDER, then {program} run RECIPE --out runs/mine"
+
+
+def _program() -> str:
+    """The command as it can be typed again: by its path where the shell does not find it."""
+    path = Path(sys.argv[0])
+    return shlex.quote(str(path)) if path.name == "colabel" and shutil.which("colabel") is None else "colabel"
 
 
 def results_table(document: StudyDocument) -> str:

@@ -82,10 +82,14 @@ class Worker:
 
 @dataclass(eq=False)
 class _Seat:
-    """A worker: being started (``about`` is None), at work, or dead and about to be replaced."""
+    """A worker: being started (``about`` is None), at work, or dead and about to be replaced.
+
+    ``wanted`` is the node of the one whose place it takes: what that had on its disk is still there.
+    """
 
     handle: Any
     ready: Any
+    wanted: str | None = None
     about: About | None = None
     dead: bool = False
 
@@ -118,10 +122,10 @@ class WorkerPool:
         self.settings = settings
         self.ray = connect(settings)
         self._gpus = worker_gpus(settings.gpus, self.ray.cluster_resources())
-        resources: dict[str, Any] = {"num_cpus": settings.cpus, "num_gpus": self._gpus, "max_restarts": 0}
+        self._resources: dict[str, Any] = {"num_cpus": settings.cpus, "num_gpus": self._gpus, "max_restarts": 0}
         if not self._gpus and self.ray.cluster_resources().get("GPU"):
-            resources["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}  # Ray would show it all of them
-        self._actor = self.ray.remote(Worker).options(**resources, scheduling_strategy="SPREAD")
+            self._resources["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}  # Ray would show it all of them
+        self._actor = self.ray.remote(Worker)
         self._seats = [self._start() for _ in range(settings.workers or self._room())]
         self._alone_since = time.monotonic()
         self._warned = False
@@ -222,7 +226,7 @@ class WorkerPool:
 
     def _assign(self, state: _Round, shared: tuple[Any, ...]) -> None:
         """Give waiting tasks to workers that have room, one round after another so that all get some."""
-        nodes = {seat.about.node for seat in self._seats if seat.about is not None}
+        nodes = {seat.about.node for seat in self._seats if seat.about is not None} | self._coming()
         for depth in range(1, _DEPTH + 1):
             for seat in self._seats:
                 busy = sum(owner is seat for owner, _ in state.calls.values())
@@ -247,9 +251,20 @@ class WorkerPool:
                 return number
         return None
 
-    def _start(self) -> _Seat:
-        handle = self._actor.remote(self.settings.scratch)
-        return _Seat(handle, handle.about.remote())
+    def _coming(self) -> set[str]:
+        """Nodes that live and on which a worker is being started in the place of one that died."""
+        wanted = {seat.wanted for seat in self._seats if seat.about is None and seat.wanted is not None}
+        return wanted & {node["NodeID"] for node in self.ray.nodes() if node["Alive"]} if wanted else set()
+
+    def _start(self, node: str | None = None) -> _Seat:
+        """Start a worker, on a certain node if it is there."""
+        place: Any = "SPREAD"
+        if node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            place = NodeAffinitySchedulingStrategy(node, soft=True)
+        handle = self._actor.options(**self._resources, scheduling_strategy=place).remote(self.settings.scratch)
+        return _Seat(handle, handle.about.remote(), node)
 
     def _seat(self, seat: _Seat) -> None:
         try:
@@ -264,7 +279,8 @@ class WorkerPool:
         if not seat.dead:
             seat.dead = True
             self.ray.kill(seat.handle)  # where it is only out of reach, it must not go on
-            self._seats[self._seats.index(seat)] = self._start()
+            node = seat.about.node if seat.about is not None else seat.wanted
+            self._seats[self._seats.index(seat)] = self._start(node)
 
     def _wait_for_all(self) -> None:
         """Wait until all workers are ready, or some are and no more come for a while."""

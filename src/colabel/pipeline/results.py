@@ -9,10 +9,13 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from colabel.artefacts import fingerprint, write_json
 from colabel.artefacts.manifest import library_versions, source_commit
 from colabel.data import Dataset
 from colabel.data.splits import TEST
+from colabel.encode.prepare import choose_device
 from colabel.evaluation import (
     Evaluation,
     Interval,
@@ -72,7 +75,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         },
         comparisons=comparisons,
         recipe=recipe_text,
-        environment=Environment(library_versions(), _processor(), os.cpu_count(), source_commit()),
+        environment=_environment(rows.recipe.encoder.device),
     )
 
 
@@ -131,6 +134,14 @@ def _milliseconds(rows: Rows, system: Row) -> Milliseconds | None:
     file.parent.mkdir(exist_ok=True)
     write_json(file, {"key": key, "milliseconds": dataclasses.asdict(found)})
     return found
+
+
+def _environment(device: str) -> Environment:
+    """What this machine is, and what a model computes on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    chosen = choose_device(device)
+    on = f"computed on {torch.cuda.get_device_name(chosen)}" if chosen.startswith("cuda") else f"computed on {chosen}"
+    return Environment(library_versions(), _processor(), os.cpu_count(), source_commit(), memory, on)
 
 
 def _processor() -> str:

@@ -273,3 +273,5 @@ class Environment:
     cpu: str = ""
     cores: int | None = None
     commit: str = ""
+    memory: int | None = None
+    device: str = ""

@@ -143,7 +143,8 @@ def _setup(document: StudyDocument) -> tuple[Part, ...]:
     environment = document.environment
     if environment is not None:
         cores = f"{environment.cores} cores" if environment.cores is not None else ""
-        facts = [part for part in (environment.cpu, cores) if part]
+        memory = f"{environment.memory / 2**30:.0f} GB of memory" if environment.memory else ""
+        facts = [part for part in (environment.cpu, cores, memory, environment.device) if part]
         facts += [f"commit {environment.commit}"] if environment.commit else []
         parts += [Text(", ".join(facts))] if facts else []
         rows = [Row((Cell(name), Cell(version))) for name, version in environment.versions.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from colabel.errors import TrainingError
 from colabel.progress import Progress, Task
 from colabel.train.objective import Meter
 from colabel.train.processes import process_count
+
+log = logging.getLogger(__name__)
 
 LOG_FILE = "log.jsonl"
 BOARD_FOLDER = "tensorboard"
@@ -192,5 +195,6 @@ def _open_board(folder: Path | None, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
+        log.info("nothing is written for TensorBoard, which is not installed (the extra 'tensorboard')")
         return None
     return SummaryWriter(str(folder), purge_step=step or None)
