@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -122,3 +123,13 @@ def links() -> list[tuple[Path, str]]:
 def test_every_link_leads_somewhere() -> None:
     broken = [f"{page.name}: {target}" for page, target in links() if not (page.parent / target).exists()]
     assert not broken
+
+
+def test_results_of_the_demo_are_those_of_its_page() -> None:
+    """README and reading say what `make demo` ended with when the page was made."""
+    page = json.loads((ROOT / "docs" / "results" / "demo.json").read_text(encoding="utf-8"))
+    told = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- results -->")[1].split("## In Python")[0]
+    for slug in ("bm25", "zero-shot", "colbert", "collective-0.5"):
+        assert f"{page['systems'][slug]['nDCG@10']:.3f}".removeprefix("0") in told, slug
+    gain = page["systems"]["collective-0.5"]["nDCG@10"] - page["systems"]["colbert"]["nDCG@10"]
+    assert f"{gain:+.3f}".replace("0.", ".") in told
