@@ -63,7 +63,7 @@ def commands() -> list[tuple[str, str]]:
         if page.stem != "cli"
         for block in blocks(page.read_text(encoding="utf-8"))
         if not block.kind
-        for line in block.text.splitlines()
+        for line in block.text.replace("\\\n", " ").splitlines()
         if line.startswith("colabel ")
     ]
 
