@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from colabel.settings import RankSettings
 log = logging.getLogger(__name__)
 
 _STAGE = "bm25"
+_BLOCK = 4096
 _TOKENISER = 2  # raised whenever tokenise() changes
 
 
@@ -95,12 +97,21 @@ def _stemmer(language: str) -> Any:
         raise SettingsError(f"'rank.language' is '{language}'; expected 'none' or one of {known}") from None
 
 
-def word_index(texts: list[str], settings: RankSettings) -> Any:
-    """bm25s's index of some texts."""
+def word_index(texts: Iterable[str], settings: RankSettings) -> Any:
+    """bm25s's index of some texts; of all but a block of them only the numbers of their words are in memory."""
     import bm25s
 
+    numbers: dict[str, int] = {}
+    held: list[list[int]] = []
+    reader = iter(texts)
+    while block := list(itertools.islice(reader, _BLOCK)):
+        held += [
+            [numbers.setdefault(word, len(numbers)) for word in words] for words in tokenise(block, settings.language)
+        ]
     engine = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
-    engine.index(tokenise(texts, settings.language), show_progress=False)
+    if not numbers:
+        raise UsageError("no passage holds a word for BM25 to index (all are empty or stop words)")
+    engine.index((held, numbers), show_progress=False)
     return engine
 
 
@@ -112,14 +123,9 @@ def rank_words(engine: Any, text: str, settings: RankSettings) -> npt.NDArray[np
 
 
 def _write(space: Workspace, passages: PassageTable, settings: RankSettings, progress: Progress) -> Mapping[str, Any]:
-    import bm25s
-
-    reader = track(passages, progress, "indexing for BM25", len(passages), "passages")
-    tokens = tokenise([passage.full_text for passage in reader], settings.language)
-    if not any(tokens):
-        raise UsageError("no passage holds a word for BM25 to index (all are empty or stop words)")
-    engine = bm25s.BM25(method="lucene", k1=settings.k1, b=settings.b)
-    engine.index(tokens, show_progress=False)
+    texts = (passage.full_text for passage in passages)
+    reader = track(texts, progress, "indexing for BM25", len(passages), "passages")
+    engine = word_index(reader, settings)
     engine.save(str(space.folder / "bm25s"))
     with space.file("tie_ranks.npy") as path, path.open("wb") as file:
         np.save(file, passages.ids.tie_ranks(), allow_pickle=False)
