@@ -413,8 +413,8 @@ class StudySettings(Settings):
     )
     trials: tuple[str, ...] = setting(
         (),
-        help="other settings of [distil] that every student is trained with too, such as 'learning_rate = 1e-5; "
-        "teacher_temperature = 0.5'; the best on dev (by 'distil.measure') is kept, for all seeds",
+        help="other settings of [distil] (and ε, 'smoothing') that every student is trained with too, such as "
+        "'learning_rate = 1e-5; teacher_temperature = 0.5'; the best on dev, by 'distil.measure', is kept",
     )
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10", "R@1000"), help="measures of ir_measures, the first decides"

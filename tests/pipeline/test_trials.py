@@ -11,9 +11,10 @@ from colabel import Recipe, study
 from colabel.artefacts import read_manifest
 from colabel.errors import SettingsError, TrainingError
 from colabel.pipeline import Chain, System, plan_study
+from colabel.pipeline.chain import StudentSettings
 from colabel.pipeline.trials import DEFAULT, trial_settings
 from colabel.reporting import ReportFiles, StudyDocument
-from colabel.settings import DistilSettings, StudySettings
+from colabel.settings import StudySettings
 from colabel.train import TrainedModel
 
 HIGH = "learning_rate = 0.05; temperature = 2.0"
@@ -65,13 +66,22 @@ def test_a_teachers_setting_is_no_trial_of_hard_labels(done: Done) -> None:
     assert document.trials["collective-0.5"][3].value is not None
 
 
+def test_smoothing_is_a_trial_of_uniform_labels_alone(wanted: Recipe, tmp_path: Path) -> None:
+    few = replace(wanted.study, systems=("colbert", "colbert-hn", "smoothing"), seeds=1, trials=("smoothing = 0.4",))
+    document, _ = study(replace(wanted, study=few), tmp_path / "study")
+    assert document.trials["colbert-hn"][1].note == "no part of its loss"
+    assert document.trials["smoothing"][1].value is not None
+    targets = [read_manifest(tmp_path / "study/trials/smoothing" / str(n)).inputs["target"] for n in range(2)]
+    assert targets[0] != targets[1]
+
+
 def test_a_trial_that_comes_apart_leaves_the_others(
     wanted: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = Chain.train_student
 
-    def fails(chain: Chain, system: System, settings: DistilSettings, out: Path) -> TrainedModel:
-        if settings.learning_rate == 0.05:
+    def fails(chain: Chain, system: System, settings: StudentSettings, out: Path) -> TrainedModel:
+        if settings.distil.learning_rate == 0.05:
             raise TrainingError("the loss of step 1 is nan")
         return train(chain, system, settings, out)
 

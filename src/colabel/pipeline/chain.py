@@ -51,6 +51,14 @@ log = logging.getLogger(__name__)
 _DEV_QUERIES = 30  # on which cross-encoders are compared with θ: 3,000 pairs each
 
 
+@dataclasses.dataclass(frozen=True)
+class StudentSettings:
+    """How one student is trained: [distil], and ε of uniform smoothing."""
+
+    distil: DistilSettings
+    smoothing: float
+
+
 class Chain:
     """All stages of one seed in a folder; each is made when it is first asked for and reused afterwards.
 
@@ -60,7 +68,7 @@ class Chain:
     """
 
     def __init__(
-        self, bench: Workbench, out: Path, seed: int, *, settings: Callable[[System], DistilSettings] | None = None
+        self, bench: Workbench, out: Path, seed: int, *, settings: Callable[[System], StudentSettings] | None = None
     ) -> None:
         self.bench, self.out, self.seed = bench, out, seed
         self._settings = settings or self.own_settings
@@ -259,16 +267,17 @@ class Chain:
             return AskedTeacher(self.teacher(system))
         return StoredScores(labels, others_irrelevant=whole_batch)
 
-    def own_settings(self, system: System) -> DistilSettings:
+    def own_settings(self, system: System) -> StudentSettings:
         """How a student is trained where nothing else was found to be better on dev."""
-        return self.paper_settings if system.from_plain else self.recipe.distil
+        distil = self.paper_settings if system.from_plain else self.recipe.distil
+        return StudentSettings(distil, self.recipe.labels.smoothing)
 
     def student(self, system: System) -> TrainedModel:
         """A student, trained from θ."""
         check_system(system, self.recipe)
         return self.train_student(system, self._settings(system), self.student_folder(system) / "model")
 
-    def train_student(self, system: System, settings: DistilSettings, out: Path) -> TrainedModel:
+    def train_student(self, system: System, settings: StudentSettings, out: Path) -> TrainedModel:
         """Train a student with some settings; the passages that it sees are those of the recipe's."""
         about: dict[str, Any] = {"system": system.slug}
         if system.target in ("collective", "mixed"):
@@ -281,9 +290,9 @@ class Chain:
             self.bench.dataset,
             self.bench.start if system.from_plain else self.theta,
             self.bm25_groups if system.from_plain else self.groups,
-            self.target(system),
+            HardLabels(settings.smoothing) if system.target == "uniform" else self.target(system),
             out,
-            settings=settings,
+            settings=settings.distil,
             seed=self.seed,
             dev=self.dev_pool,
             device=self.recipe.encoder.device,

@@ -16,7 +16,7 @@ import numpy as np
 from colabel.artefacts import folder_lock, read_manifest, write_json
 from colabel.collective import PrfRanker
 from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
-from colabel.pipeline.chain import Chain
+from colabel.pipeline.chain import Chain, StudentSettings
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import (
@@ -36,7 +36,7 @@ from colabel.ranking import LateInteraction, Ranker
 from colabel.reporting import ReportFiles, StudyDocument, report, write_study
 from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.study_file import STUDY_FILE
-from colabel.settings import DistilSettings, Recipe
+from colabel.settings import Recipe
 from colabel.teachers import CrossEncoderTeacher
 from colabel.teachers.score_file import pair_keys
 from colabel.train import Groups
@@ -126,7 +126,7 @@ class Study(Rows):
         made = Chain(self.bench, self.out / f"seed-{seed}", seed, settings=self._settings)
         return self._chains.setdefault(seed, made)
 
-    def _settings(self, system: System) -> DistilSettings:
+    def _settings(self, system: System) -> StudentSettings:
         return self.trials.choose(self.first, system)
 
     @property

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from colabel.artefacts import copy_artefact
 from colabel.errors import SettingsError, TrainingError, UsageError
 from colabel.fields import nearest
+from colabel.pipeline.chain import StudentSettings
 from colabel.pipeline.systems import System
 from colabel.reporting.records import Trial
-from colabel.settings import DistilSettings, Recipe
+from colabel.settings import DistilSettings, LabelSettings, Recipe
 from colabel.train import TrainedModel
 from colabel.train.trainer import TEACHING_ONLY
 
@@ -34,20 +35,22 @@ TRIED = (
     "hard_weight",
     "hard_scope",
 )
-"""What a trial may change: neither the passages that students see nor how many."""
+"""What a trial may change of [distil]: neither the passages that students see nor how many."""
+SMOOTHING = "smoothing"
+"""ε of [labels], which uniform smoothing alone has."""
 
 DEFAULT = "as in the recipe"
 
 
-def trial_settings(recipe: Recipe) -> dict[str, DistilSettings]:
-    """The trials by their names: the recipe's own [distil], then each of 'study.trials'."""
-    found = {DEFAULT: recipe.distil}
+def trial_settings(recipe: Recipe) -> dict[str, StudentSettings]:
+    """The trials by their names: the recipe's own settings, then each of 'study.trials'."""
+    found = {DEFAULT: StudentSettings(recipe.distil, recipe.labels.smoothing)}
     for text in recipe.study.trials:
-        found[text] = _changed(recipe.distil, text)
+        found[text] = _changed(recipe, text)
     return found
 
 
-def _changed(settings: DistilSettings, text: str) -> DistilSettings:
+def _changed(recipe: Recipe, text: str) -> StudentSettings:
     try:
         table = tomllib.loads(text.replace(";", "\n"))
     except ValueError as error:
@@ -55,10 +58,15 @@ def _changed(settings: DistilSettings, text: str) -> DistilSettings:
             f"'study.trials' holds '{text}', which cannot be read ({error}); expected settings of [distil] such as "
             "'learning_rate = 1e-5; teacher_temperature = 0.5'"
         ) from None
+    known = (*TRIED, SMOOTHING)
     for key in table:
-        if key not in TRIED:
-            raise SettingsError(f"'study.trials' holds '{text}': a trial cannot change '{key}'{nearest(key, TRIED)}")
-    return DistilSettings.from_mapping({**settings.as_dict(), **table})
+        if key not in known:
+            raise SettingsError(f"'study.trials' holds '{text}': a trial cannot change '{key}'{nearest(key, known)}")
+    spread = {SMOOTHING: table.pop(SMOOTHING)} if SMOOTHING in table else {}
+    return StudentSettings(
+        DistilSettings.from_mapping({**recipe.distil.as_dict(), **table}),
+        LabelSettings.from_mapping({**recipe.labels.as_dict(), **spread}).smoothing,
+    )
 
 
 class Trials:
@@ -76,7 +84,7 @@ class Trials:
         """What the trials of a row gave; nothing where it was not tuned."""
         return self._found.get(slug, ())
 
-    def choose(self, chain: Chain, system: System) -> DistilSettings:
+    def choose(self, chain: Chain, system: System) -> StudentSettings:
         """The settings with the best value on dev, the earlier of equals; the first seed's student is then there."""
         if len(self) == 1 or system.from_plain:
             return chain.own_settings(system)
@@ -93,9 +101,9 @@ class Trials:
             )
         found: dict[str, Trial] = {}
         models: dict[str, TrainedModel] = {}
-        tried: list[DistilSettings] = []
+        tried: list[StudentSettings] = []
         for number, (name, settings) in enumerate(self._trials.items()):
-            effective = _effective(system, settings, chain.recipe.distil)
+            effective = _effective(system, settings, chain.own_settings(system))
             if effective in tried:
                 found[name] = Trial(name, None, "no part of its loss")
                 continue
@@ -114,8 +122,9 @@ class Trials:
         return tuple(dataclasses.replace(trial, chosen=trial.name == best) for trial in found.values())
 
 
-def _effective(system: System, settings: DistilSettings, own: DistilSettings) -> DistilSettings:
+def _effective(system: System, settings: StudentSettings, own: StudentSettings) -> StudentSettings:
     """The settings without what has no part in a row's loss: with hard labels there is no teacher."""
-    if system.target not in ("hard", "uniform"):
-        return settings
-    return dataclasses.replace(settings, **{name: getattr(own, name) for name in TEACHING_ONLY})
+    distil, smoothing = settings.distil, settings.smoothing if system.target == "uniform" else own.smoothing
+    if system.target in ("hard", "uniform"):
+        distil = dataclasses.replace(distil, **{name: getattr(own.distil, name) for name in TEACHING_ONLY})
+    return StudentSettings(distil, smoothing)
