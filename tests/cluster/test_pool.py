@@ -97,3 +97,16 @@ def test_workers_that_got_ready_while_nobody_looked_are_not_given_up(small_ray: 
         assert [result for _, _, result in workers.map([Task(tasks.double, 21, "a task")])] == [42]
     finally:
         workers.close()
+
+
+def test_a_successor_that_its_node_has_no_room_for_starts_anywhere(pool: WorkerPool) -> None:
+    assert results(pool, tasks.double, [1, 2]) == [2, 4]
+    place = next(number for number, seat in enumerate(pool._seats) if seat.about is not None)
+    node = pool._seats[place].about.node  # type: ignore[union-attr]
+    pool._replace(pool._seats[place])
+    assert pool._seats[place].wanted == node
+    assert pool._coming() == {node}
+    pool._seats[place].since -= 1000
+    assert pool._coming() == set()
+    assert pool._seats[place].wanted is None, "Ray may put it where there is room"
+    assert results(pool, tasks.double, [3, 4, 5]) == [6, 8, 10]

@@ -200,6 +200,12 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     other = replace(wanted, cross_encoder=replace(wanted.cross_encoder, steps=3))
     again = {"ce-kd, seed 0", "ce-kd-paper, seed 0", "quality of labels, sweep, times"}
     assert missing(other) == failed | again
+    words = replace(wanted, rank=replace(wanted.rank, k1=1.2))
+    assert {"bm25, seed 0", "colbert, seed 1", "self-kd, seed 0"} <= missing(words), "θ's negatives are BM25's"
+    assert "zero-shot, seed 0" not in missing(words)
+    slower = replace(wanted, distil=replace(wanted.distil, learning_rate=1e-3))
+    assert not {"colbert, seed 0", "colbert-prf-0.5, seed 0"} & missing(slower)
+    assert "colbert-hn, seed 0" in missing(slower)
     longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
     assert len(missing(longer)) == len(plan_study(wanted, out))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _DEPTH = 2  # calls a worker has at a time: the next one waits beside the one it works on
 _POLL_SECONDS = 1.0
 _WARN_SECONDS = 30.0
+_AGAIN_SECONDS = 60.0  # that a worker gets to start on the node of the one that died
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class _Seat:
     handle: Any
     ready: Any
     wanted: str | None = None
+    since: float = field(default_factory=time.monotonic)
     about: About | None = None
     dead: bool = False
 
@@ -139,13 +141,20 @@ class WorkerPool:
 
     def everywhere(self, function: Callable[..., Any], argument: Any) -> Iterator[tuple[About, Any]]:
         """Ask a worker of every node; nodes of which none is alive are left out."""
-        self._wait_for_all()
-        asked = {seat.about.node: seat for seat in self._seats if seat.about is not None}
-        for seat in asked.values():
-            try:
-                yield seat.about or About("", 0), self.ray.get(seat.handle.call.remote(function, argument))
-            except self._lost():
-                self._replace(seat)
+        answered: set[str] = set()
+        for _ in range(2):  # a worker that died while it was idle has a successor on its node
+            self._wait_for_all()
+            asked = {seat.about.node: seat for seat in self._seats if seat.about is not None}
+            for node, seat in asked.items():
+                if node in answered:
+                    continue
+                try:
+                    answer = self.ray.get(seat.handle.call.remote(function, argument))
+                except self._lost():
+                    self._replace(seat)
+                    continue
+                answered.add(node)
+                yield seat.about or About(node, 0), answer
 
     def map(
         self, tasks: Iterable[Task], shared: tuple[Any, ...] = (), *, window: int | None = None
@@ -252,8 +261,15 @@ class WorkerPool:
         return None
 
     def _coming(self) -> set[str]:
-        """Nodes that live and on which a worker is being started in the place of one that died."""
-        wanted = {seat.wanted for seat in self._seats if seat.about is None and seat.wanted is not None}
+        """Nodes that live and on which a worker is being started in the place of one that died.
+
+        Ray waits for room on such a node as long as it lives; after a while any other node will do.
+        """
+        starting = [seat for seat in self._seats if seat.about is None and seat.wanted is not None]
+        for seat in starting:
+            if time.monotonic() - seat.since > _AGAIN_SECONDS:
+                self._replace(seat)
+        wanted = {seat.wanted for seat in starting if not seat.dead and seat.wanted is not None}
         return wanted & {node["NodeID"] for node in self.ray.nodes() if node["Alive"]} if wanted else set()
 
     def _start(self, node: str | None = None) -> _Seat:
@@ -279,7 +295,7 @@ class WorkerPool:
         if not seat.dead:
             seat.dead = True
             self.ray.kill(seat.handle)  # where it is only out of reach, it must not go on
-            node = seat.about.node if seat.about is not None else seat.wanted
+            node = seat.about.node if seat.about is not None else None  # one attempt on its node
             self._seats[self._seats.index(seat)] = self._start(node)
 
     def _wait_for_all(self) -> None:
@@ -325,7 +341,14 @@ class WorkerPool:
         rooms = [has.get("CPU", 0) // self.settings.cpus]
         if self._gpus:
             rooms.append(has.get("GPU", 0) // self._gpus)
-        return max(1, int(min(rooms)))
+        room = max(1, int(min(rooms)))
+        if room < rooms[0]:
+            log.warning(
+                "%d workers, for each takes a GPU; where models compute on CPUs, compute.gpus = 0 allows %d",
+                room,
+                rooms[0],
+            )
+        return room
 
     def close(self) -> None:
         """End the workers; those of a session that has ended are gone already."""

@@ -30,7 +30,7 @@ from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ColabelError, UsageError
 from colabel.index.exact import TokenShard, score_rows, search_exact
 from colabel.index.index import EXACT_LIMIT
-from colabel.index.ivf import TRAIN_ITERATIONS, list_count
+from colabel.index.ivf import NEAREST_PROBES, TRAIN_ITERATIONS, list_count
 from colabel.index.lookup import (
     CENTRE_ITERATIONS,
     LOOKUP_FROM,
@@ -40,6 +40,7 @@ from colabel.index.lookup import (
     train_centres,
 )
 from colabel.index.lookup import list_count as lookup_lists
+from colabel.index.threads import limited_threads
 from colabel.pipeline.planning import training_passes
 from colabel.pipeline.workbench import takes_teacher
 from colabel.ranking.bm25 import rank_words, word_index
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 _SAMPLE = 256  # passages that are encoded to learn the rates
 _STAND_IN = "pydocs:2000"
-_DOWNLOADED = ("irds:", "hf:")
+_DOWNLOADED = "irds:"
 _SCORED_TOKENS = 100_000
 _QUERIES = 32
 _MATCHED = 4096  # passages that BM25 scores
@@ -245,6 +246,11 @@ def _naming_seconds(rates: Rates, tokens: float, centroids: int, shards: int, en
         return centroids * tokens / rates.named
     parts = shards if tokens > LOOKUP_UP_TO else 1  # lists of the whole collection, or of each shard its own
     here = tokens / parts
+    if here < LOOKUP_FROM:
+        return centroids * tokens / rates.named
+    if here > LOOKUP_UP_TO:  # the approximate index finds them
+        lists = list_count(int(here))
+        return parts * centroids * (lists + NEAREST_PROBES * here / lists) / rates.named
     lists = lookup_lists(int(here))
     making = _grouping_pairs(here, lists, CENTRE_ITERATIONS) / rates.grouped
     reading = centroids * (lists + _PROBED * min(PROBES, lists) * here / lists) / rates.named
@@ -259,12 +265,8 @@ def _grouping_pairs(tokens: float, lists: int, rounds: int) -> float:
 def measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     """Encode, search, score and cluster a sample of a collection."""
     threads = recipe.compute.cpus if recipe.compute.engine == "ray" else torch.get_num_threads()
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with limited_threads(threads):
         return _measure(dataset, encoder, recipe)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:

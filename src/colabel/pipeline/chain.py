@@ -327,6 +327,8 @@ class Chain:
         dataset = self.bench.dataset
         drawn = sorted(dataset.positives(DEV), key=lambda query_id: stable_fraction(query_id, "re-ranked"))
         labels = {query_id: dataset.labels(DEV)[query_id] for query_id in drawn[:_DEV_QUERIES]}
+        if not labels:
+            return []
         for number in range(len(self._reranked), len(folders)):
             teacher = self.bench.cross_encoder(str(folders[number]), self.out / "pairs")
             found = rerank_quality(teacher, self.dev_ranking, labels, relevant_from=dataset.relevant_from)

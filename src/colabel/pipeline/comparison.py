@@ -29,7 +29,7 @@ from colabel.pipeline.planning import (
     seconds_of,
 )
 from colabel.pipeline.rows import SEEDLESS, Rows
-from colabel.pipeline.systems import System, parse_system
+from colabel.pipeline.systems import TUNED, System, parse_system
 from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 RECIPE_FILE = "recipe.json"
 """All settings of a study, defaults included: what `transfer` goes by."""
-_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "device", "batch_tokens")
+_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
 
 
 def study(
@@ -75,17 +75,21 @@ def begin(recipe: Recipe, out: Path) -> None:
     write_json(out / RECIPE_FILE, recipe.as_dict())
 
 
-def plan_study(recipe: Recipe, out: Path) -> list[Stage]:
-    """What a study would do, with estimated times; trains nothing."""
+def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]:
+    """What a study would do, with estimated times; trains nothing.
+
+    Nothing is written either, unless it has ``begun``: then the data and the untrained encoder stay for it in ``out``.
+    """
     comparison = Study(recipe, out, SILENT)
-    changed = changed_settings(recipe, out)
+    bench, changed = comparison.bench, changed_settings(recipe, out)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
-        if not (out / RECIPE_FILE).exists() or affects_data(changed):
-            comparison.bench.cache = Path(place)  # what is there belongs to other settings
-        rate = passages_per_second(comparison.bench)
+        if not begun and (not (out / RECIPE_FILE).exists() or affects_data(changed)):
+            bench.cache = Path(place)  # what is there belongs to other settings
+        rate = passages_per_second(bench)
         rows = [(comparison.chain(seed), system) for system, seed in comparison.rows]
         stages = [*plan_cross_encoders(rows, rate, changed), *(plan_student(*row, rate, changed) for row in rows)]
-        stages.append(plan_measuring(rows, rate, finished=(out / STUDY_FILE).exists() and not changed))
+        finished = (out / STUDY_FILE).exists() and not changed
+        stages.append(plan_measuring(bench, rows, rate, finished=finished))
     return stages
 
 
@@ -104,7 +108,10 @@ def changed_settings(recipe: Recipe, out: Path) -> list[str]:
 
 def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the results of a study depend on, by their keys."""
-    found = {"seed": recipe.get("seed"), "study.trials": recipe.get("study", {}).get("trials", [])}
+    chosen = recipe.get("study", {})
+    found = {"seed": recipe.get("seed"), "study.trials": chosen.get("trials", [])}
+    if any(slug.endswith(f"-{TUNED}") for slug in chosen.get("systems", ())):
+        found["study.measures"] = chosen.get("measures", [])[:1]  # by which β is tuned
     for section, table in recipe.items():
         if isinstance(table, dict) and section not in ("study", "compute"):
             found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}

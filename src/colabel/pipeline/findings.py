@@ -37,14 +37,14 @@ _GAIN_DEPTH = 100
 def describe(study: Study, recipe_text: str) -> StudyDocument:
     """The document of a finished study."""
     missed: list[str] = []
-    quality, suggestions = _part("the quality of labels", lambda: label_findings(study), missed) or ((), {})
-    verdicts = _part("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
+    quality, suggestions = part("the quality of labels", lambda: label_findings(study), missed) or ((), {})
+    verdicts = part("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
     document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
     return dataclasses.replace(
         document,
-        prf_gain=_part("the gain of feedback", lambda: _prf_gain(study), missed) or {},
-        sweep=_part("the sweep", lambda: _sweep(study), missed) or (),
-        examples=_part("the examples", lambda: examples(study), missed) or (),
+        prf_gain=part("the gain of feedback", lambda: _prf_gain(study), missed) or {},
+        sweep=part("the sweep", lambda: _sweep(study), missed) or (),
+        examples=part("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
         suggestions=suggestions,
         training=_training(study),
@@ -55,7 +55,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     )
 
 
-def _part(what: str, make: Callable[[], T], missed: list[str]) -> T | None:
+def part(what: str, make: Callable[[], T], missed: list[str]) -> T | None:
     """A part of the report; where it fails, None and a note: hours of training are not lost to it."""
     try:
         return make()

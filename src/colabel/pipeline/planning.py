@@ -55,15 +55,24 @@ def affects_data(changed: Iterable[str]) -> bool:
 def _affects(changed: Sequence[str], system: System) -> bool:
     """Whether a row must be made again where these settings have changed."""
     sections = {key.split(".")[0] for key in changed}
-    if affects_data(changed) or "index" in sections:
+    if affects_data(changed) or "index" in sections or "rank.depth" in changed:
         return True
-    if "train" in sections and system.slug not in ("bm25", "zero-shot"):
-        return True
-    if "collective" in sections and (system.kind == "search" or system.target in ("collective", "mixed")):
+    if _affects_theta(changed):
+        return system.slug != "zero-shot" and (system.slug != "bm25" or "rank" in sections)
+    labelled = system.kind == "student" and system.target not in ("hard", "uniform")
+    if "collective" in sections and (system.kind == "search" or labelled):
         return True
     if "cross_encoder" in sections and system.needs_cross_encoder:
         return True
-    return system.kind == "student" and bool(sections & {"distil", "labels", "study"})
+    if "study.measures" in changed and system.tuned:
+        return True
+    return system.kind == "student" and bool((sections & {"distil", "labels"}) or "study.trials" in changed)
+
+
+def _affects_theta(changed: Sequence[str]) -> bool:
+    """Whether θ, and with it its ranking, must be made again; BM25's settings choose its negatives."""
+    words = {"rank.k1", "rank.b", "rank.language"}
+    return affects_data(changed) or any(key.split(".")[0] in ("index", "train") or key in words for key in changed)
 
 
 def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[str] = ()) -> Stage:
@@ -76,7 +85,8 @@ def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[st
     present = not _affects(changed, system)
     collection = len(bench.dataset.passages) / rate
     if system.kind == "search" or system.slug == "bm25":
-        return Stage(name, present and _finished(bench.out / "runs" / system.slug), 60.0)
+        run = system.slug if chain.seed == bench.recipe.seed else f"{system.slug}-seed-{chain.seed}"
+        return Stage(name, present and _finished(bench.out / "runs" / run), 60.0)
     if system.slug == "zero-shot":
         return Stage(name, present and _indexed(bench.out / "zero-shot"), collection)
     if system.slug == "colbert":
@@ -100,16 +110,16 @@ def plan_cross_encoders(
         if not chain.recipe.cross_encoder.checkpoints:
             count = _models(chain.bench, system)
             made = all(_finished(chain.out / "cross-encoders" / str(number)) for number in range(count))
-            done = made and not _affects(changed, system)
+            trained_again = any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
+            done = made and not trained_again and not _affects_theta(changed)
             name = f"train {'a cross-encoder' if count == 1 else f'{count} cross-encoders'}, seed {seed}"
             yield Stage(name, done, count * _reader_training(chain.bench, rate))
 
 
-def plan_measuring(rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:
+def plan_measuring(bench: Workbench, rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:
     """What comes after the rows: quality of labels, the sweep, response times."""
-    bench = rows[0][0].bench
     settings, data = bench.recipe.study, bench.dataset
-    models = max(_models(bench, system) for _, system in rows)
+    models = max((_models(bench, system) for _, system in rows), default=0)
     sets = 2 if bench.recipe.data.keep_labels else 1
     pairs = models * (sets * settings.quality_queries * 100 + 30 * bench.recipe.distil.evaluate_depth)
     dev = len(data.labels(DEV)) if DEV in data.splits else 0

@@ -109,6 +109,8 @@ def _collective_title(system: System, about: str) -> str:
 def check_system(system: System, recipe: Recipe) -> None:
     """Refuse what cannot work before anything is trained for it."""
     settings = recipe.cross_encoder
+    if system.tuned and system.beta is None:
+        raise UsageError(f"β of '{system.slug}' is found by a study, on dev; name a number: collective-0.5")
     if system.target == "scores" and not recipe.labels.scores:
         raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
     if system.target == "ensemble" and len(settings.checkpoints or settings.models) < 2:

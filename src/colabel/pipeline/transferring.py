@@ -12,6 +12,7 @@ from colabel.collective import PrfRanker
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
 from colabel.pipeline.comparison import RECIPE_FILE, Study
+from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured
 from colabel.pipeline.rows import Rows
@@ -43,7 +44,8 @@ def transfer(
     with folder_lock(out):
         rows = Transfer(finished, source, recipe, data, out, progress)
         rows.run_all()
-        quality = rows.label_quality()
+        missed: list[str] = []
+        quality = part("the quality of labels", rows.label_quality, missed) or ()
         document = dataclasses.replace(
             measured(rows, finished.recipe),
             name=f"{finished.name} → {rows.bench.dataset.name}",
@@ -51,6 +53,7 @@ def transfer(
             notes=(
                 f"Systems were trained on {finished.name} (seed {recipe.seed}) and are evaluated on "
                 f"{rows.bench.dataset.name} without training.",
+                *missed,
             ),
         )
         write_study(out, document)
@@ -93,6 +96,7 @@ class Transfer(Rows):
         self._origin = Study(recipe, source)
         super().__init__(dataclasses.replace(recipe, data=data), out, self._origin.systems, progress)
         self._indexes: dict[str, Index] = {}
+        self._readers: dict[str, CrossEncoderTeacher] = {}
         betas = {system.slug: system.beta for system in finished.systems}
         self.systems = [
             system.with_beta(beta) if system.tuned and (beta := betas.get(system.slug)) is not None else system
@@ -154,4 +158,7 @@ class Transfer(Rows):
         trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
         models = list(self.recipe.cross_encoder.checkpoints or map(str, trained))
         needed = models if system.target == "ensemble" else models[:1]
-        return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in needed)
+        for model in needed:
+            if model not in self._readers:
+                self._readers[model] = self.bench.cross_encoder(model, self.out / "pairs")
+        return tuple(self._readers[model] for model in needed)

@@ -121,13 +121,22 @@ def write_index(folder: Path) -> Path:
 
 def _table(measure: str, studies: dict[str, Any]) -> list[str]:
     columns = {name: study for name, study in studies.items() if measure in study["measures"]}
-    titles = {slug: title for study in columns.values() for slug, title in study["titles"].items()}
+    titles = {slug: _of_all(title) for study in columns.values() for slug, title in study["titles"].items()}
     header = ["System", *(f"[{escaped(name)}]({name}.md)" for name in columns)]
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * len(columns)]
     for slug, title in titles.items():
         cells = [_cell(measure, slug, study) for study in columns.values()]
         lines.append("| " + " | ".join([escaped(title), *cells]) + " |")
     return lines
+
+
+def _of_all(title: str) -> str:
+    """A system's title for all studies: each has tuned its own β.
+
+    >>> _of_all("collective self-KD (β = 0.25, tuned)")
+    'collective self-KD (β tuned)'
+    """
+    return re.sub(r"β = [^,()]+, tuned", "β tuned", title)
 
 
 def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
