@@ -10,6 +10,8 @@ import pytest
 from studies import BAD, FAILED, MEASURES
 
 from colabel.reporting import ReportFiles, StudyDocument, write_report
+from colabel.reporting.page import page as whole_page
+from colabel.reporting.parts import Cell, Column, Row, Section, Table
 from colabel.reporting.records import System
 
 VOID = {"br", "input", "link", "meta"}
@@ -215,3 +217,11 @@ def test_markdown_has_the_same_tables(rendered: ReportFiles, full_study: StudyDo
     assert f"failed: {FAILED.replace('_', chr(92) + '_')}" in text
     assert "```toml\n[data]" in text
     assert [line for line in lines if line.startswith("## ")][:2] == ["## Notes", "## Results"]
+
+
+def test_a_group_has_one_heading_wherever_its_rows_stand() -> None:
+    named = (("one", "hard"), ("two", "soft"), ("three", "hard"))
+    table = Table("t", "rows", (Column("System", number=False),), tuple(Row((Cell(a),), group) for a, group in named))
+    shown = whole_page("p", (), (Section("s", "S", (table,)),))
+    assert [shown.count(f">{group}</th>") for group in ("hard", "soft")] == [1, 1]
+    assert shown.index(">one<") < shown.index(">three<") < shown.index(">two<")

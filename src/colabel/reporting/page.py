@@ -111,7 +111,8 @@ def _table(table: Table) -> Markup:
     heads = [_head(table, place) for place in range(len(table.columns))]
     rows: list[Markup] = []
     group = ""
-    for row in table.rows:
+    order = list(dict.fromkeys(row.group for row in table.rows))
+    for row in sorted(table.rows, key=lambda row: order.index(row.group)):  # a group's rows stand under one heading
         if row.group != group:
             group = row.group
             name = tag("th", group or "other", scope="rowgroup", colspan=str(len(table.columns)))
