@@ -315,6 +315,17 @@ def test_transfer_trains_nothing(
     assert len(document.comparisons["nDCG@10"].pairs) == 66
 
 
+def test_some_rows_of_a_study_are_transferred(recipe: Recipe, done: Done, tmp_path: Path) -> None:
+    source, *_ = done
+    data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
+    document, _ = transfer(source, data, tmp_path / "out", systems=["collective-0.50", "colbert"])
+    assert [system.slug for system in document.systems] == ["colbert", "collective-0.5"]
+    assert sorted(path.name for path in (tmp_path / "out" / "indexes").iterdir()) == ["colbert", "collective-0.5"]
+    with pytest.raises(UsageError, match="the study has no row 'mixed'; it has: bm25"):
+        transfer(source, data, tmp_path / "other", systems=["mixed"])
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

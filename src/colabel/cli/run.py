@@ -104,18 +104,23 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
 
     The report is like that of a study. Example:
 
-      colabel transfer studies/mine trec-dl19/ --set data.relevant_from=2 --out studies/mine-dl19""",
+      colabel transfer studies/mine trec-dl19/ --set data.relevant_from=2 --out studies/mine-dl19
+
+      colabel transfer studies/mine trec-dl19/ --system colbert --system collective-0.5 --out studies/mine-dl19""",
 )
 @click.argument("study", type=click.Path(path_type=Path))
 @dataset_argument
+@click.option("--system", "systems", multiple=True, metavar="SLUG", help="A row of the study. Default: all of them.")
 @out_option("Folder for everything that the transfer writes. The same folder again continues.")
-def transfer_command(study: Path, dataset: str, overrides: tuple[str, ...], out: Path) -> None:
+def transfer_command(
+    study: Path, dataset: str, overrides: tuple[str, ...], systems: tuple[str, ...], out: Path
+) -> None:
     """Thin call of :func:`colabel.transfer`."""
     from colabel import transfer
 
     data = recipe_settings(dataset, overrides, ("data",)).data
     with terminal_progress() as progress:
-        document, files = transfer(study, data, out, progress=progress)
+        document, files = transfer(study, data, out, systems=systems, progress=progress)
     _emit_study(document, files)
 
 

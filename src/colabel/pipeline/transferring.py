@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured
 from colabel.pipeline.rows import Rows
-from colabel.pipeline.systems import System
+from colabel.pipeline.systems import System, parse_system
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.recipe import build_recipe
@@ -27,9 +28,9 @@ from colabel.teachers import CrossEncoderTeacher
 
 
 def transfer(
-    source: Path, data: DataSettings, out: Path, *, progress: Progress = SILENT
+    source: Path, data: DataSettings, out: Path, *, systems: Sequence[str] = (), progress: Progress = SILENT
 ) -> tuple[StudyDocument, ReportFiles]:
-    """Rank the test queries of another collection with every system of a finished study, and write the same report.
+    """Rank the test queries of another collection with the systems of a finished study, and write the same report.
 
     Models are those of the study's first seed; nothing is trained. ColBERT-PRF takes its collective knowledge from
     the new collection. The same call continues after an interruption.
@@ -37,10 +38,13 @@ def transfer(
     Args:
         source: the output folder of :func:`colabel.study`.
         data: the new collection; all other settings are the study's.
+        systems: some of its rows; empty: all.
     """
     if out.resolve() == source.resolve():
         raise UsageError(f"{out} is the study itself; choose another folder for its transfer")
     finished, recipe = read_study(source), study_recipe(source)
+    if systems:
+        recipe = _with_rows(recipe, finished, systems)
     with folder_lock(out):
         rows = Transfer(finished, source, recipe, data, out, progress)
         rows.run_all()
@@ -58,6 +62,16 @@ def transfer(
         )
         write_study(out, document)
     return document, report(out)
+
+
+def _with_rows(recipe: Recipe, finished: StudyDocument, wanted: Sequence[str]) -> Recipe:
+    """The recipe with some rows of a study, in the order of the study."""
+    known = [system.slug for system in finished.systems]
+    slugs = {parse_system(name).slug for name in wanted}
+    for slug in sorted(slugs - set(known)):
+        raise UsageError(f"the study has no row '{slug}'; it has: {', '.join(known)}")
+    chosen = tuple(slug for slug in known if slug in slugs)
+    return dataclasses.replace(recipe, study=dataclasses.replace(recipe.study, systems=chosen))
 
 
 def study_recipe(folder: Path) -> Recipe:
@@ -102,7 +116,12 @@ class Transfer(Rows):
             system.with_beta(beta) if system.tuned and (beta := betas.get(system.slug)) is not None else system
             for system in self.systems
         ]
-        self.failed = {system.slug: f"in the study: {system.failed}" for system in finished.systems if system.failed}
+        rows = {system.slug for system in self.systems}
+        self.failed = {
+            system.slug: f"in the study: {system.failed}"
+            for system in finished.systems
+            if system.failed and system.slug in rows
+        }
 
     @property
     def rows(self) -> list[tuple[System, int]]:
