@@ -26,6 +26,7 @@ RATES = Rates(
     grouped=1e7,
     worded=1000.0,
     matched=1e6,
+    written=1e5,
     dimension=128,
     memory=10**9,
 )
@@ -43,7 +44,7 @@ def test_stages_by_hand() -> None:
     assert (plan.tokens, plan.engine, plan.shards) == (500_000, "exact", 3)
     seconds = {stage.name: stage.seconds for stage in plan.stages}
     assert seconds["encode with θ"] == seconds["encode with the student"] == 100.0
-    assert seconds["rank training queries"] == pytest.approx(1000 * 10 * 500_000 / 1e6)
+    assert seconds["rank training queries"] == pytest.approx(1000 * (10 * 500_000 / 1e6 + 100 / 1e5))
     assert seconds["label"] == pytest.approx(1000 * 100 * 50 / 1e6)
     assert seconds["encode training queries"] == 2 * 1000 / 50
     assert seconds["train θ"] == pytest.approx(10 * 2 * 5 * 3.2 / 100)
@@ -63,8 +64,11 @@ def test_stages_that_need_no_transformer_and_evaluations_on_dev_are_counted() ->
     stages = {stage.name: stage.seconds for stage in estimate(RECIPE, RATES, 10_000, 1000, tests=100, dev=40).stages}
     evaluations = (1 + 20 // 50) * 40 * 100  # of the student: 40 dev queries, 100 passages each
     assert stages["train the student"] == pytest.approx((20 * 2 * 5 * 3.2 + evaluations) / 100)
-    assert stages["BM25"] == pytest.approx(10_000 / 1000 + (1000 + 100 + 40) * 10_000 / 1e6)
-    assert stages["rank training queries"] == pytest.approx(1040 * 10 * 500_000 / 1e6)
+    assert stages["BM25"] == pytest.approx(
+        10_000 / 1000 + (1000 + 100 + 40) * 10_000 / 1e6 + (1000 + 100) * 1000 / 1e5
+    ), "a thousand negatives of each training query, a thousand ranks of each test query are written"
+    assert stages["rank training queries"] == pytest.approx(1040 * (10 * 500_000 / 1e6 + 100 / 1e5))
+    assert stages["rank test queries"] == pytest.approx(3 * 100 * (10 * 500_000 / 1e6 + 1000 / 1e5))
     near = replace(RECIPE, index=IndexSettings(engine="ivf"))
     names = {stage.name for stage in estimate(near, RATES, 10_000, 1000, tests=0).stages}
     assert "build approximate indexes" in names

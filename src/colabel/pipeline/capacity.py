@@ -26,6 +26,7 @@ from colabel.collective.extraction import NEIGHBOURS
 from colabel.collective.feedback import Feedback
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV, TEST, TRAIN
+from colabel.data.trec import run_line
 from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ColabelError, UsageError
 from colabel.index.exact import TokenShard, score_rows, search_exact
@@ -45,6 +46,7 @@ from colabel.pipeline.planning import training_passes
 from colabel.pipeline.workbench import takes_teacher
 from colabel.ranking.bm25 import rank_words, word_index
 from colabel.settings import Recipe
+from colabel.types import ScoredPassage
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ _STAND_IN = "pydocs:2000"
 _DOWNLOADED = "irds:"
 _SCORED_TOKENS = 100_000
 _QUERIES = 32
+_WRITTEN = 20_000  # lines
 _MATCHED = 4096  # passages that BM25 scores
 _NAMED = 1024  # vectors at a time, as the look-up takes them
 _PROBED = 0.35  # share of the lists that are near enough to be read
@@ -78,6 +81,7 @@ class Rates:
         grouped: pairs of a token and a centre a second, where centres are learnt.
         worded: passages a second that BM25 indexes.
         matched: passages a second that BM25 scores for a query.
+        written: lines of a ranking that are written in a second.
         memory: bytes of this process with the model loaded and at work.
     """
 
@@ -92,6 +96,7 @@ class Rates:
     grouped: float
     worded: float
     matched: float
+    written: float
     dimension: int
     memory: int
 
@@ -199,16 +204,19 @@ def _stages(
     naming = _naming_seconds(rates, tokens, queries * recipe.collective.clusters, shards, engine)
     scoring = candidates * rates.tokens / rates.rescored
     taken = takes_teacher(recipe)
-    worded = (0 if taken else queries) + tests + (dev if recipe.train.evaluate_every and not taken else 0)
+    depth = min(passages, recipe.rank.depth) / rates.written
     stages = []
-    if worded:
-        stages.append(StageCost("BM25", passages / rates.worded + worded * passages / rates.matched, shared=False))
+    if tests or not taken:
+        negatives = 0.0 if taken else queries * min(passages, recipe.train.candidates) / rates.written
+        worded = (0 if taken else queries + (dev if recipe.train.evaluate_every else 0)) + tests
+        ranking = worded * passages / rates.matched + negatives + tests * depth
+        stages.append(StageCost("BM25", passages / rates.worded + ranking, shared=False))
     if not taken:
         stages.append(StageCost("train θ", training_passes(recipe.train, passages, dev) / rates.encoded, shared=False))
     stages += [
         StageCost("encode with θ", encoding, shared=True),
         StageCost("encode training queries", 2 * queries / rates.asked, shared=False),  # to store and to rank them
-        StageCost("rank training queries", (queries + dev) * search, shared=True),
+        StageCost("rank training queries", (queries + dev) * (search + candidates / rates.written), shared=True),
         StageCost("collective knowledge", queries / rates.clustered + naming, shared=True),
         StageCost("label", queries * scoring, shared=True),
         StageCost("train the student", training_passes(recipe.distil, passages, dev) / rates.encoded, shared=False),
@@ -217,7 +225,7 @@ def _stages(
     if tests:
         stages.append(StageCost("encode untrained", encoding, shared=True))
         stages.append(StageCost("encode test queries", 3 * tests / rates.asked, shared=False))
-        stages.append(StageCost("rank test queries", 3 * tests * search, shared=True))
+        stages.append(StageCost("rank test queries", 3 * tests * (search + depth), shared=True))
     if engine == "ivf":
         near = (
             (3 if tests else 2)
@@ -295,8 +303,10 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     wording, _ = _timed(lambda: word_index(texts, recipe.rank))
     many = word_index(texts * max(1, _MATCHED // len(texts)), recipe.rank)
     matching, _ = _timed(lambda: [rank_words(many, text, recipe.rank) for text in asked or ["a question"]])
+    writing, _ = _timed(lambda: _ranking_lines(dataset))
     learning, _ = _timed(lambda: train_centres(encoded.vectors.astype(np.float32), lists))
     return Rates(
+        written=_WRITTEN / writing,
         worded=len(texts) / wording,
         matched=len(asked or "?") * many.scores["num_docs"] / matching,
         tokens=len(encoded.vectors) / len(texts),
@@ -310,6 +320,15 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
         grouped=CENTRE_ITERATIONS * min(len(encoded.vectors), lists * TRAIN_PER_LIST) * lists / learning,
         dimension=width,
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+def _ranking_lines(dataset: Dataset) -> str:
+    """The text of a ranking."""
+    ids = dataset.passages.ids
+    places = range(1, _WRITTEN + 1)
+    return "".join(
+        run_line(ScoredPassage("query", ids[place % len(ids)], place, 1.5 * place), "theta") + "\n" for place in places
     )
 
 
