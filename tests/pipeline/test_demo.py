@@ -16,6 +16,8 @@ from colabel.cli.output import _Line
 from colabel.errors import SettingsError
 from colabel.pipeline import DemoResult
 from colabel.pipeline.showcase import DEMO_RECIPE
+from colabel.reporting import read_study
+from colabel.settings import StudySettings
 from tests.train.small import write_collection
 
 
@@ -189,3 +191,26 @@ def test_the_student_of_a_finished_demo_answers_questions() -> None:
     ):
         found = [hit.passage_id for hit in search(index, question, k=5)]
         assert any(known in passage for passage in found), (question, found)
+
+
+@pytest.mark.slow
+def test_the_full_demo_has_every_row_of_the_paper(
+    overrides: list[str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readers = [
+        f'cross_encoder.models=["{tiny_model}", "{tiny_model}:1"]',
+        "cross_encoder.steps=2",
+        "cross_encoder.batch_queries=2",
+        "cross_encoder.negatives=2",
+        "cross_encoder.random_negatives=1",
+        "cross_encoder.max_length=48",
+        "study.quality_queries=2",
+    ]
+    changed = [part for one in (*overrides, *readers) for part in ("--set", one)]
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--full", "--out", str(tmp_path / "demo"), *changed])
+    assert not stop.value.code, capsys.readouterr().err
+    document = read_study(tmp_path / "demo")
+    assert [system.slug for system in document.finished] == list(StudySettings().systems)
+    assert document.sweep
+    assert "the report:" in capsys.readouterr().out.lower()
