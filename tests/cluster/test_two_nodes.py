@@ -116,6 +116,7 @@ def test_a_tiny_run_with_a_node_lost_while_ranking(
         return original(self, tasks, shared, **options)
 
     monkeypatch.setattr(WorkerPool, "map", losing)
+    monkeypatch.setattr("colabel.cluster.pool._WARN_SECONDS", 15.0)  # that the lost worker's place is waited for
     same(labels(tiny, tmp_path / "ray"), local)
     assert len(cluster.worker_nodes) == 1
     assert "its worker died; it is done again" in caplog.text

@@ -129,7 +129,7 @@ class WorkerPool:
             self._resources["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}  # Ray would show it all of them
         self._actor = self.ray.remote(Worker)
         self._seats = [self._start() for _ in range(settings.workers or self._room())]
-        self._alone_since = time.monotonic()
+        self._alone_since = self._arrived = time.monotonic()
         self._warned = False
 
     def __len__(self) -> int:
@@ -142,8 +142,11 @@ class WorkerPool:
     def everywhere(self, function: Callable[..., Any], argument: Any) -> Iterator[tuple[About, Any]]:
         """Ask a worker of every node; nodes of which none is alive are left out."""
         answered: set[str] = set()
-        for _ in range(2):  # a worker that died while it was idle has a successor on its node
-            self._wait_for_all()
+        lost = False
+        for attempt in range(2):
+            if attempt and not lost:
+                return
+            self._wait_for_all()  # a worker that died while it was idle has a successor on its node
             asked = {seat.about.node: seat for seat in self._seats if seat.about is not None}
             for node, seat in asked.items():
                 if node in answered:
@@ -152,6 +155,7 @@ class WorkerPool:
                     answer = self.ray.get(seat.handle.call.remote(function, argument))
                 except self._lost():
                     self._replace(seat)
+                    lost = True
                     continue
                 answered.add(node)
                 yield seat.about or About(node, 0), answer
@@ -285,6 +289,7 @@ class WorkerPool:
     def _seat(self, seat: _Seat) -> None:
         try:
             seat.about = self.ray.get(seat.ready)
+            self._arrived = time.monotonic()
         except self._lost():
             self._replace(seat)
         except self.ray.exceptions.RayTaskError as error:
@@ -299,15 +304,17 @@ class WorkerPool:
             self._seats[self._seats.index(seat)] = self._start(node)
 
     def _wait_for_all(self) -> None:
-        """Wait until all workers are ready, or some are and no more come for a while."""
+        """Wait until all workers are ready, or some are and no more have come for a while."""
         self._wait_from_now()
         while starting := {seat.ready: seat for seat in self._seats if seat.about is None}:
-            done, _ = self.ray.wait(list(starting), num_returns=1, timeout=_WARN_SECONDS)
+            last = max(self._arrived, *(seat.since for seat in starting.values()))
+            left = last + _WARN_SECONDS - time.monotonic()
+            if left <= 0 and self.workers():
+                return  # a node that was lost has left a place that nobody takes: it is waited for once
+            done, _ = self.ray.wait(list(starting), num_returns=1, timeout=max(_POLL_SECONDS, left))
             for reference in done:
                 self._seat(starting[reference])
             self._watch()
-            if not done and self.workers():
-                return
 
     def _wait_from_now(self) -> None:
         """Begin to count: what the driver did before had no need of workers, and nobody looked whether any is ready."""
