@@ -19,6 +19,7 @@ from colabel.cli.arguments import (
 )
 from colabel.cli.output import beside, emit, print_json, terminal_progress
 from colabel.errors import UsageError
+from colabel.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from colabel.index import Index
@@ -77,6 +78,7 @@ def _prf_ranker(
     *,
     seed: int = 0,
     strict: bool = False,
+    progress: Progress = SILENT,
 ) -> Ranker | None:
     """The ranker that --prf and --beta ask for; None without --prf."""
     from colabel.collective import PrfRanker
@@ -86,7 +88,7 @@ def _prf_ranker(
             raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
         return None
     chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
-    return PrfRanker(index, chosen, rerank=prf == "reranker", seed=seed, strict=strict)
+    return PrfRanker(index, chosen, rerank=prf == "reranker", seed=seed, strict=strict, progress=progress)
 
 
 @click.command(
@@ -141,7 +143,9 @@ def rank_command(
         else:
             index = engine.open_index(index_folder, loaded.passages)
             index.check_collection(loaded.passages)
-            ranker = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed) or LateInteraction(index)
+            ranker = _prf_ranker(
+                index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress
+            ) or LateInteraction(index, progress=progress)
         ranking = rank(
             ranker,
             loaded.split_queries(split),

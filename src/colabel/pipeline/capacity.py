@@ -44,7 +44,7 @@ from colabel.index.lookup import list_count as lookup_lists
 from colabel.index.threads import limited_threads
 from colabel.pipeline.planning import training_passes
 from colabel.pipeline.workbench import takes_teacher
-from colabel.ranking.bm25 import rank_words, word_index
+from colabel.ranking.bm25 import rank_words, tokenise, word_index
 from colabel.settings import Recipe
 from colabel.types import ScoredPassage
 
@@ -183,14 +183,13 @@ def estimate(recipe: Recipe, rates: Rates, passages: int, queries: int, tests: i
         shard_tokens = tokens
     shards = max(1, math.ceil(tokens / max(1.0, shard_tokens)))
     stages = tuple(_stages(recipe, rates, passages, queries, tests, dev, shards, engine))
-    indexes = 3 if tests else 2  # of θ, of the student, and of the untrained encoder, which is evaluated as well
     width = 1 if recipe.index.storage == "int8" else 2
     vector = rates.dimension * width + _ID_BYTES + (2 if width == 1 else 0)
     approximate = rates.dimension // 4 + 2 * _ID_BYTES if engine == "ivf" else 0
     lookup = 2 * _ID_BYTES if tokens <= LOOKUP_UP_TO else 0
     block = min(passages, recipe.index.shard_passages) * rates.tokens * (2 * rates.dimension + _ID_BYTES)
     worker = rates.memory + 2 * block + min(_LOOKUP_BYTES, shard_tokens * rates.dimension * 2)
-    disk = indexes * tokens * (vector + approximate) + tokens * lookup
+    disk = _indexes(tests) * tokens * (vector + approximate) + tokens * lookup
     return CapacityPlan(passages, queries, tokens, engine, shards, round(disk), round(worker), rates, stages)
 
 
@@ -227,13 +226,15 @@ def _stages(
         stages.append(StageCost("encode test queries", 3 * tests / rates.asked, shared=False))
         stages.append(StageCost("rank test queries", 3 * tests * (search + depth), shared=True))
     if engine == "ivf":
-        near = (
-            (3 if tests else 2)
-            * shards
-            * _grouping_pairs(tokens / shards, list_count(int(tokens / shards)), TRAIN_ITERATIONS)
-        )
-        stages.append(StageCost("build approximate indexes", near / rates.grouped, shared=True))
+        here = tokens / shards
+        pairs = _indexes(tests) * shards * _grouping_pairs(here, list_count(int(here)), TRAIN_ITERATIONS)
+        stages.append(StageCost("build approximate indexes", pairs / rates.grouped, shared=True))
     return stages
+
+
+def _indexes(tests: int) -> int:
+    """Of θ, of the student, and where there are test queries of the untrained encoder, which is evaluated as well."""
+    return 3 if tests else 2
 
 
 def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> float:
@@ -250,11 +251,9 @@ def _search_seconds(rates: Rates, tokens: float, shards: int, engine: str) -> fl
 
 def _naming_seconds(rates: Rates, tokens: float, centroids: int, shards: int, engine: str) -> float:
     """Seconds to find tokens near centroids: few tokens are all read; of many, lists are made and near ones read."""
-    if tokens < LOOKUP_FROM or (tokens > LOOKUP_UP_TO and engine == "exact"):
-        return centroids * tokens / rates.named
     parts = shards if tokens > LOOKUP_UP_TO else 1  # lists of the whole collection, or of each shard its own
     here = tokens / parts
-    if here < LOOKUP_FROM:
+    if here < LOOKUP_FROM or (tokens > LOOKUP_UP_TO and engine == "exact"):
         return centroids * tokens / rates.named
     if here > LOOKUP_UP_TO:  # the approximate index finds them
         lists = list_count(int(here))
@@ -302,13 +301,16 @@ def _measure(dataset: Dataset, encoder: Encoder, recipe: Recipe) -> Rates:
     lists = max(1, len(encoded.vectors) // TRAIN_PER_LIST)
     wording, _ = _timed(lambda: word_index(texts, recipe.rank))
     many = word_index(texts * max(1, _MATCHED // len(texts)), recipe.rank)
-    matching, _ = _timed(lambda: [rank_words(many, text, recipe.rank) for text in asked or ["a question"]])
+    scored = int(many.scores["num_docs"])
+    words = tokenise(asked or ["a question"], recipe.rank.language)
+    ties = np.arange(scored, dtype=np.int32)
+    matching, _ = _timed(lambda: [rank_words(many, one, recipe.rank.depth, ties) for one in words])
     writing, _ = _timed(lambda: _ranking_lines(dataset))
     learning, _ = _timed(lambda: train_centres(encoded.vectors.astype(np.float32), lists))
     return Rates(
         written=_WRITTEN / writing,
         worded=len(texts) / wording,
-        matched=len(asked or "?") * many.scores["num_docs"] / matching,
+        matched=len(words) * scored / matching,
         tokens=len(encoded.vectors) / len(texts),
         encoded=len(texts) / seconds,
         query_tokens=length,

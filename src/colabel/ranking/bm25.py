@@ -53,14 +53,10 @@ class Bm25:
         if not texts:
             return rows, scores
         mask = None if allowed is None else allowed.astype(np.float32)
-        for place, tokens in enumerate(tokenise(list(texts), self._language)):
-            known = [token for token in tokens if token in self._engine.vocab_dict]
-            if not known:
-                continue
-            values = self._engine.get_scores(known, weight_mask=mask)
-            found = best_rows(values, depth, self._tie_ranks)
+        for place, words in enumerate(tokenise(list(texts), self._language)):
+            found, values = rank_words(self._engine, words, depth, self._tie_ranks, mask)
             rows[place, : len(found)] = found
-            scores[place, : len(found)] = values[found]
+            scores[place, : len(found)] = values
         return rows, scores
 
 
@@ -115,11 +111,20 @@ def word_index(texts: Iterable[str], settings: RankSettings) -> Any:
     return engine
 
 
-def rank_words(engine: Any, text: str, settings: RankSettings) -> npt.NDArray[np.int64]:
-    """The rows of an index by falling score for a question."""
-    known = [token for token in tokenise([text], settings.language)[0] if token in engine.vocab_dict]
-    values = engine.get_scores(known) if known else np.zeros(engine.scores["num_docs"], dtype=np.float32)
-    return best_rows(values, settings.depth, np.arange(len(values), dtype=np.int32))
+def rank_words(
+    engine: Any,
+    words: list[str],
+    depth: int,
+    tie_ranks: npt.NDArray[np.int32],
+    mask: npt.NDArray[np.float32] | None = None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The best rows of an index for the words of a question, and their scores."""
+    known = [word for word in words if word in engine.vocab_dict]
+    if not known:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+    values = engine.get_scores(known, weight_mask=mask)
+    found = best_rows(values, depth, tie_ranks)
+    return found, values[found]
 
 
 def _write(space: Workspace, passages: PassageTable, settings: RankSettings, progress: Progress) -> Mapping[str, Any]:
