@@ -94,6 +94,9 @@ def test_rows_of_every_kind(done: Done) -> None:
     metrics = json.loads(files.metrics.read_text())
     assert set(metrics["systems"]) == set(ROWS) - {"ce3-kd"}
     assert metrics["seeds"]["colbert"] == 2
+    each = [metrics["per_seed"]["colbert"][seed]["nDCG@10"] for seed in ("0", "1")]
+    assert sum(each) / 2 == pytest.approx(metrics["systems"]["colbert"]["nDCG@10"])
+    assert max(each) - min(each) == pytest.approx(2**0.5 * metrics["spread"]["colbert"]["nDCG@10"])
 
 
 def test_pairs_are_compared_on_common_seeds(done: Done) -> None:

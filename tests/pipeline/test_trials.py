@@ -9,9 +9,11 @@ import pytest
 
 from colabel import Recipe, study
 from colabel.artefacts import read_manifest
+from colabel.encode.colbert import load_checkpoint
 from colabel.errors import SettingsError, TrainingError
 from colabel.pipeline import Chain, System, plan_study
 from colabel.pipeline.chain import StudentSettings
+from colabel.pipeline.comparison import Study
 from colabel.pipeline.trials import DEFAULT, trial_settings
 from colabel.reporting import ReportFiles, StudyDocument
 from colabel.settings import StudySettings
@@ -50,8 +52,8 @@ def test_every_student_has_the_same_trials_and_keeps_its_best(done: Done) -> Non
     for slug, found in document.trials.items():
         assert [trial.name for trial in found] == [DEFAULT, HIGH, LOW, TEACHING]
         tried = [read_manifest(out / "trials" / slug / str(n)) for n in range(4) if found[n].value is not None]
-        assert [manifest.counts["kept_value"] for manifest in tried] == [t.value for t in found if t.value is not None]
-        best = max(range(len(tried)), key=lambda number: tried[number].counts["kept_value"])
+        values = [trial.value for trial in found if trial.value is not None]
+        best = values.index(max(values))
         assert [trial.chosen for trial in found] == [number == best for number in range(4)]
         assert read_manifest(out / "seed-0" / "students" / slug / "model") == tried[best], "seconds too"
         assert [manifest.settings["learning_rate"] for manifest in tried][1:3] == [0.05, 1e-7]
@@ -138,11 +140,33 @@ def test_a_trial_that_cannot_be(recipe: Recipe, trial: str, told: str) -> None:
         trial_settings(replace(recipe, study=StudySettings(trials=(trial,))))
 
 
-def test_trials_need_dev(wanted: Recipe, tmp_path: Path) -> None:
-    silent = replace(
-        wanted,
-        distil=replace(wanted.distil, evaluate_every=0),
-        study=replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1),
+def test_they_are_compared_on_more_dev_queries_than_training_looks_at(wanted: Recipe, done: Done) -> None:
+    out, document, _ = done
+    few = replace(wanted, distil=replace(wanted.distil, evaluate_queries=2))
+    chain = Study(few, out).first
+    assert chain.dev_pool is not None and len(chain.dev_pool.query_ids) == 2
+    pool = chain.choosing_pool
+    assert pool is not None and list(pool.query_ids) == sorted(chain.bench.dataset.positives("dev"))
+    for slug, found in document.trials.items():
+        for number, trial in enumerate(found):
+            if trial.value is not None:
+                model = load_checkpoint(str(out / "trials" / slug / str(number)), "cpu")
+                assert pool.evaluate(model, ["nDCG@10"])["nDCG@10"] == pytest.approx(trial.value)
+
+
+def test_a_student_of_before_is_the_first_trial(wanted: Recipe, tmp_path: Path) -> None:
+    few = replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1, trials=())
+    out = tmp_path / "study"
+    study(replace(wanted, study=few), out)
+    before = read_manifest(out / "seed-0" / "students" / "colbert-hn" / "model")
+    document, _ = study(replace(wanted, study=replace(few, trials=(LOW,))), out)
+    assert read_manifest(out / "trials" / "colbert-hn" / "0") == before, "seconds too: it was not trained again"
+    assert [trial.value is not None for trial in document.trials["colbert-hn"]] == [True, True]
+
+
+def test_trials_need_dev(wanted: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Chain, "dev_ranking", None)
+    document, _ = study(
+        replace(wanted, study=replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1)), tmp_path / "study"
     )
-    document, _ = study(silent, tmp_path / "study")
     assert "'study.trials' are compared on dev" in str(document.systems[1].failed)

@@ -383,6 +383,7 @@ def test_rerank_quality_by_hand(dataset: Dataset, ranking: Ranking) -> None:
     assert found.queries == 2
     assert found.ranked["RR"] == pytest.approx((1 / 13 + 1 / 10) / 2)
     assert found.reranked["RR"] == pytest.approx((1 / 8 + 1 / 20) / 2)
+    assert found.verdict("θ") == "does not beat θ at ranking the top 20 of 2 dev queries again: RR 0.0875, θ 0.0885."
     top = rerank_quality(Backwards(), ranking, {"q7": {"d7": 1}}, depth=13, measures=["RR"])
     assert top.reranked["RR"] == 1.0
     with pytest.raises(DataError, match="none of the 10 queries"):

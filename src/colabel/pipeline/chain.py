@@ -13,7 +13,7 @@ from colabel.collective import Knowledge, collect, open_knowledge
 from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.index import Index
 from colabel.labels import Labels, label, open_labels
-from colabel.pipeline.systems import System, check_system
+from colabel.pipeline.systems import System, check_system, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
 from colabel.settings import DistilSettings
@@ -48,7 +48,10 @@ from colabel.train.reranking import rerank_quality
 
 log = logging.getLogger(__name__)
 
-_DEV_QUERIES = 30  # on which cross-encoders are compared with θ: 3,000 pairs each
+DEV_QUERIES = 30
+"""Dev queries on which cross-encoders are compared with θ, at most."""
+CHOOSING_QUERIES = 200
+"""Dev queries by which one of several students is chosen, where there are so many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,11 +187,18 @@ class Chain:
             self.bench.dataset, self.dev_ranking, queries=settings.evaluate_queries, depth=settings.evaluate_depth
         )
 
+    @cached_property
+    def choosing_pool(self) -> DevPool | None:
+        """What trained students are compared on to choose one: more dev queries than while they are trained."""
+        settings = self.recipe.distil
+        if self.dev_ranking is None:
+            return None
+        queries = max(settings.evaluate_queries, CHOOSING_QUERIES)
+        return dev_pool(self.bench.dataset, self.dev_ranking, queries=queries, depth=settings.evaluate_depth)
+
     def cross_encoders(self, system: System) -> tuple[Path, ...]:
         """The cross-encoders that teach a system: all of an ensemble, else the first."""
-        settings = self.recipe.cross_encoder
-        count = len(settings.checkpoints or settings.models) if system.target == "ensemble" else 1
-        return tuple(map(self._cross_encoder, range(count if system.needs_cross_encoder else 0)))
+        return tuple(map(self._cross_encoder, range(cross_encoder_count(system, self.recipe))))
 
     def _cross_encoder(self, number: int) -> Path:
         """One of the recipe's checkpoints, or one that is trained from the same labels on θ's hard negatives."""
@@ -326,7 +336,7 @@ class Chain:
             return []
         dataset = self.bench.dataset
         drawn = sorted(dataset.positives(DEV), key=lambda query_id: stable_fraction(query_id, "re-ranked"))
-        labels = {query_id: dataset.labels(DEV)[query_id] for query_id in drawn[:_DEV_QUERIES]}
+        labels = {query_id: dataset.labels(DEV)[query_id] for query_id in drawn[:DEV_QUERIES]}
         if not labels:
             return []
         for number in range(len(self._reranked), len(folders)):

@@ -29,7 +29,7 @@ from colabel.pipeline.planning import (
     seconds_of,
 )
 from colabel.pipeline.rows import SEEDLESS, Rows
-from colabel.pipeline.systems import TUNED, System, parse_system
+from colabel.pipeline.systems import TUNED, System, cross_encoder_count, parse_system
 from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
@@ -125,7 +125,6 @@ class Study(Rows):
         super().__init__(recipe, out, [parse_system(slug) for slug in recipe.study.systems], progress)
         self._repeated = [parse_system(slug) for slug in recipe.study.repeated]
         self._chains: dict[int, Chain] = {}
-        self._readers: dict[str, CrossEncoderTeacher] = {}
         self.trials = Trials(recipe, out / "trials")
 
     def chain(self, seed: int) -> Chain:
@@ -194,10 +193,8 @@ class Study(Rows):
 
     def cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         """The cross-encoders that teach a system with the first seed, with the scores that they gave before."""
-        for folder in map(str, self.first.cross_encoders(system)):
-            if folder not in self._readers:
-                self._readers[folder] = self.bench.cross_encoder(folder, self.first.out / "pairs")
-        return tuple(self._readers[str(folder)] for folder in self.first.cross_encoders(system))
+        cache = self.first.out / "pairs"
+        return tuple(self.bench.cross_encoder(str(folder), cache) for folder in self.first.cross_encoders(system))
 
     def times(self, system: System) -> TrainingTimes | None:
         """The training log of a row's first seed."""
@@ -246,7 +243,7 @@ class Study(Rows):
 
     def _models(self, system: System) -> int:
         """How many cross-encoders score each of its pairs."""
-        return len(self.first.cross_encoders(system))
+        return cross_encoder_count(system, self.recipe)
 
     def _labelling_seconds(self, system: System, pairs: int, measured: float | None = None) -> float | None:
         """Seconds of labelling; for cross-encoders by what a pair took, since rows share pairs that were scored."""

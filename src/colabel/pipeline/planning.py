@@ -11,8 +11,9 @@ from colabel.artefacts import read_manifest
 from colabel.data.splits import DEV, TEST, TRAIN
 from colabel.encode import open_encoder
 from colabel.errors import ArtefactError
-from colabel.pipeline.chain import Chain
-from colabel.pipeline.systems import System
+from colabel.pipeline.chain import CHOOSING_QUERIES, DEV_QUERIES, Chain
+from colabel.pipeline.rows import run_name
+from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
 
@@ -85,15 +86,16 @@ def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[st
     present = not _affects(changed, system)
     collection = len(bench.dataset.passages) / rate
     if system.kind == "search" or system.slug == "bm25":
-        run = system.slug if chain.seed == bench.recipe.seed else f"{system.slug}-seed-{chain.seed}"
-        return Stage(name, present and _finished(bench.out / "runs" / run), 60.0)
+        run = bench.out / "runs" / run_name(system, chain.seed, bench.recipe)
+        return Stage(name, present and _finished(run), 60.0)
     if system.slug == "zero-shot":
         return Stage(name, present and _indexed(bench.out / "zero-shot"), collection)
     if system.slug == "colbert":
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
         return Stage(name, present and _indexed(chain.out / "index"), training + collection)
-    trained = 1 + (len(bench.recipe.study.trials) if chain.seed == bench.recipe.seed and not system.from_plain else 0)
-    seconds = trained * _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
+    seconds = _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
+    if bench.recipe.study.trials and chain.seed == bench.recipe.seed and not system.from_plain:
+        seconds += _trying(bench, rate)
     return Stage(name, present and _indexed(chain.student_folder(system) / "index"), seconds)
 
 
@@ -101,27 +103,24 @@ def plan_cross_encoders(
     rows: Sequence[tuple[Chain, System]], rate: float, changed: Sequence[str] = ()
 ) -> Iterator[Stage]:
     """Training of the cross-encoders of every seed that has rows of theirs; rows share them."""
-    needed: dict[int, tuple[Chain, System]] = {}
+    needed: dict[Chain, int] = {}
     for chain, system in rows:
-        before = needed.get(chain.seed, (chain, None))[1]
-        if _models(chain.bench, system) > _models(chain.bench, before):
-            needed[chain.seed] = (chain, system)
-    for seed, (chain, system) in needed.items():
-        if not chain.recipe.cross_encoder.checkpoints:
-            count = _models(chain.bench, system)
+        needed[chain] = max(needed.get(chain, 0), cross_encoder_count(system, chain.recipe))
+    for chain, count in needed.items():
+        if count and not chain.recipe.cross_encoder.checkpoints:
             made = all(_finished(chain.out / "cross-encoders" / str(number)) for number in range(count))
             trained_again = any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
             done = made and not trained_again and not _affects_theta(changed)
-            name = f"train {'a cross-encoder' if count == 1 else f'{count} cross-encoders'}, seed {seed}"
+            name = f"train {'a cross-encoder' if count == 1 else f'{count} cross-encoders'}, seed {chain.seed}"
             yield Stage(name, done, count * _reader_training(chain.bench, rate))
 
 
 def plan_measuring(bench: Workbench, rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:
     """What comes after the rows: quality of labels, the sweep, response times."""
     settings, data = bench.recipe.study, bench.dataset
-    models = max((_models(bench, system) for _, system in rows), default=0)
+    models = max((cross_encoder_count(system, bench.recipe) for _, system in rows), default=0)
     sets = 2 if bench.recipe.data.keep_labels else 1
-    pairs = models * (sets * settings.quality_queries * 100 + 30 * bench.recipe.distil.evaluate_depth)
+    pairs = models * (sets * settings.quality_queries * 100 + DEV_QUERIES * bench.recipe.distil.evaluate_depth)
     dev = len(data.labels(DEV)) if DEV in data.splits else 0
     searched = len(rows) * settings.timed_queries + (10 * dev if settings.sweep else 0)
     return Stage("quality of labels, sweep, times", finished, pairs * _PAIR_PASS / rate + _SEARCH_SECONDS * searched)
@@ -150,17 +149,11 @@ def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
 
 
 def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> Stage:
-    trained = 0.0 if bench.recipe.cross_encoder.checkpoints else _models(bench, system) * _reader_training(bench, rate)
+    count = 0 if bench.recipe.cross_encoder.checkpoints else cross_encoder_count(system, bench.recipe)
     done = _finished(chain.out / "labels" / system.slug)
-    return Stage("train cross-encoders, annotate", done, trained + _reading(bench, system, rate))
-
-
-def _models(bench: Workbench, system: System | None = None) -> int:
-    """How many cross-encoders teach a row."""
-    if system is None or not system.needs_cross_encoder:
-        return 0
-    settings = bench.recipe.cross_encoder
-    return len(settings.checkpoints or settings.models) if system.target == "ensemble" else 1
+    return Stage(
+        "train cross-encoders, annotate", done, count * _reader_training(bench, rate) + _reading(bench, system, rate)
+    )
 
 
 def _reader_training(bench: Workbench, rate: float) -> float:
@@ -174,7 +167,16 @@ def _reading(bench: Workbench, system: System, rate: float) -> float:
     """Seconds of scoring the pairs that training draws, with every cross-encoder of a row."""
     settings = bench.recipe.distil
     drawn = settings.steps * settings.batch_queries * settings.passages
-    return _models(bench, system) * drawn * _PAIR_PASS / rate
+    return cross_encoder_count(system, bench.recipe) * drawn * _PAIR_PASS / rate
+
+
+def _trying(bench: Workbench, rate: float) -> float:
+    """Seconds of a row's other trials, and of comparing all of them on dev."""
+    settings, trials = bench.recipe.distil, len(bench.recipe.study.trials)
+    dev = len(bench.dataset.labels(DEV)) if DEV in bench.dataset.splits else 0
+    compared = min(dev, max(settings.evaluate_queries, CHOOSING_QUERIES)) * settings.evaluate_depth
+    pool = min(len(bench.dataset.passages), compared)
+    return trials * _training(settings, bench, rate) + (1 + trials) * pool / rate
 
 
 def _training(settings: FitSettings, bench: Workbench, rate: float) -> float:

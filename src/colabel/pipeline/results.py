@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import platform
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from colabel.artefacts import fingerprint, write_json
 from colabel.artefacts.manifest import library_versions, source_commit
 from colabel.data import Dataset
 from colabel.data.splits import TEST
@@ -29,6 +27,7 @@ from colabel.evaluation import (
 from colabel.evaluation.comparison import Comparison
 from colabel.evaluation.label_quality import count_hidden
 from colabel.measures import PerQuery
+from colabel.pipeline.kept import measured_once
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System as Row
 from colabel.reporting import StudyDocument
@@ -121,19 +120,15 @@ def _milliseconds(rows: Rows, system: Row) -> Milliseconds | None:
     wanted = rows.recipe.study.timed_queries
     if not wanted:
         return None
-    ranker = rows.ranker(system)
+    ranker, dataset, depth = rows.ranker(system), rows.bench.dataset, rows.recipe.rank.depth
+
+    def measure() -> dict[str, float]:
+        texts = list(dataset.split_queries(TEST).values())[:wanted]
+        times = response_times(ranker, texts, k=min(depth, len(dataset.passages)))
+        return {"median": times.median, "mean": times.mean, "p95": times.p95}
+
     file = rows.out / "timing" / f"{system.slug}.json"
-    key = fingerprint([ranker.fingerprint, wanted, rows.recipe.rank.depth])
-    if file.exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["key"] == key:
-            return Milliseconds(**kept["milliseconds"])
-    texts = list(rows.bench.dataset.split_queries(TEST).values())[:wanted]
-    times = response_times(ranker, texts, k=min(rows.recipe.rank.depth, len(rows.bench.dataset.passages)))
-    found = Milliseconds(times.median, times.mean, times.p95)
-    file.parent.mkdir(exist_ok=True)
-    write_json(file, {"key": key, "milliseconds": dataclasses.asdict(found)})
-    return found
+    return Milliseconds(**measured_once(file, [ranker.fingerprint, wanted, depth], measure))
 
 
 def _environment(device: str) -> Environment:

@@ -23,6 +23,11 @@ SEEDLESS = ("bm25", "zero-shot")
 """Systems that draw nothing at random: one run of theirs stands for every seed."""
 
 
+def run_name(system: System, seed: int, recipe: Recipe) -> str:
+    """What the folder of a row's ranking is called: the first seed has the system's own name."""
+    return system.slug if seed == recipe.seed else f"{system.slug}-seed-{seed}"
+
+
 class Rows(abc.ABC):
     """Systems on one collection; a row that fails is kept with its reason and does not stop the others.
 
@@ -103,7 +108,7 @@ class Rows(abc.ABC):
             self.lost.append(f"{system.title} failed with seed {seed} and stands on its other seeds: {reason}")
 
     def _rank(self, system: System, seed: int) -> Ranking:
-        out = self.out / "runs" / (system.slug if seed == self.recipe.seed else f"{system.slug}-seed-{seed}")
+        out = self.out / "runs" / run_name(system, seed, self.recipe)
         queries = self.bench.dataset.split_queries(TEST)
         ranker = self.ranker(system, seed)
         return rank(ranker, queries, out, depth=self.recipe.rank.depth, progress=self.progress)

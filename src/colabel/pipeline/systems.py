@@ -106,14 +106,20 @@ def _collective_title(system: System, about: str) -> str:
     return f"ColBERT-PRF {'re-ranker' if system.rerank else 'ranker'} ({about})"
 
 
+def cross_encoder_count(system: System, recipe: Recipe) -> int:
+    """How many cross-encoders teach a row: all of the recipe's, the first, or none."""
+    if not system.needs_cross_encoder:
+        return 0
+    return len(recipe.cross_encoder.checkpoints or recipe.cross_encoder.models) if system.target == "ensemble" else 1
+
+
 def check_system(system: System, recipe: Recipe) -> None:
     """Refuse what cannot work before anything is trained for it."""
-    settings = recipe.cross_encoder
     if system.tuned and system.beta is None:
         raise UsageError(f"β of '{system.slug}' is found by a study, on dev; name a number: collective-0.5")
     if system.target == "scores" and not recipe.labels.scores:
         raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
-    if system.target == "ensemble" and len(settings.checkpoints or settings.models) < 2:
+    if system.target == "ensemble" and cross_encoder_count(system, recipe) < 2:
         raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
 
 

@@ -17,7 +17,7 @@ from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured
 from colabel.pipeline.rows import Rows
-from colabel.pipeline.systems import System, parse_system
+from colabel.pipeline.systems import System, cross_encoder_count, parse_system
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.recipe import build_recipe
@@ -110,7 +110,6 @@ class Transfer(Rows):
         self._origin = Study(recipe, source)
         super().__init__(dataclasses.replace(recipe, data=data), out, self._origin.systems, progress)
         self._indexes: dict[str, Index] = {}
-        self._readers: dict[str, CrossEncoderTeacher] = {}
         betas = {system.slug: system.beta for system in finished.systems}
         self.systems = [
             system.with_beta(beta) if system.tuned and (beta := betas.get(system.slug)) is not None else system
@@ -176,8 +175,5 @@ class Transfer(Rows):
     def _cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
         models = list(self.recipe.cross_encoder.checkpoints or map(str, trained))
-        needed = models if system.target == "ensemble" else models[:1]
-        for model in needed:
-            if model not in self._readers:
-                self._readers[model] = self.bench.cross_encoder(model, self.out / "pairs")
-        return tuple(self._readers[model] for model in needed)
+        needed = models[: cross_encoder_count(system, self.recipe)]
+        return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in needed)

@@ -8,14 +8,20 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from colabel.artefacts import copy_artefact
+from colabel.artefacts.manifest import MANIFEST_FILE
+from colabel.encode.colbert import load_checkpoint
+from colabel.encode.prepare import choose_device
 from colabel.errors import SettingsError, TrainingError, UsageError
 from colabel.fields import nearest
 from colabel.pipeline.chain import StudentSettings
+from colabel.pipeline.kept import measured_once
 from colabel.pipeline.systems import System
 from colabel.reporting.records import Trial
 from colabel.settings import DistilSettings, LabelSettings, Recipe
-from colabel.train import TrainedModel
+from colabel.train import DevPool, TrainedModel
 from colabel.train.trainer import TEACHING_ONLY
 
 if TYPE_CHECKING:
@@ -70,7 +76,11 @@ def _changed(recipe: Recipe, text: str) -> StudentSettings:
 
 
 class Trials:
-    """Trains a student with every trial, with the first seed, and keeps the best on dev for all seeds."""
+    """Trains a student with every trial, with the first seed, and keeps the best on dev for all seeds.
+
+    They are compared on θ's top passages of up to :data:`CHOOSING_QUERIES` dev queries, however few of them training
+    looks at. A student that was trained before there were trials is the first of them and is not trained again.
+    """
 
     def __init__(self, recipe: Recipe, out: Path) -> None:
         self._trials = trial_settings(recipe)
@@ -94,14 +104,17 @@ class Trials:
         return self._trials[chosen]
 
     def _try(self, chain: Chain, system: System) -> tuple[Trial, ...]:
-        if chain.dev_pool is None:
+        if chain.choosing_pool is None:
             raise UsageError(
-                "'study.trials' are compared on dev: the collection needs dev labels (data.holdout makes some), "
-                "and 'distil.evaluate_every' must not be 0"
+                "'study.trials' are compared on dev: the collection needs dev labels (data.holdout makes some)"
             )
         found: dict[str, Trial] = {}
         models: dict[str, TrainedModel] = {}
         tried: list[StudentSettings] = []
+        out = self._out / system.slug
+        own = chain.student_folder(system) / "model"
+        if not (out / "0").exists() and (own / MANIFEST_FILE).exists():
+            copy_artefact(own, out / "0")
         for number, (name, settings) in enumerate(self._trials.items()):
             effective = _effective(system, settings, chain.own_settings(system))
             if effective in tried:
@@ -109,17 +122,28 @@ class Trials:
                 continue
             tried.append(effective)
             try:
-                models[name] = chain.train_student(system, settings, self._out / system.slug / str(number))
+                models[name] = chain.train_student(system, settings, out / str(number))
             except TrainingError as error:
                 log.warning("%s, trial '%s', failed: %s", system.slug, name, error)
                 found[name] = Trial(name, None, "failed")
                 continue
-            found[name] = Trial(name, float(models[name].manifest.counts["kept_value"]))
+            found[name] = Trial(name, _value(chain, models[name], chain.choosing_pool, out / f"{number}.json"))
         if not models:
             raise TrainingError("training came apart with every trial of 'study.trials'; lower the learning rates")
         best = max(models, key=lambda name: found[name].value or 0.0)
-        copy_artefact(models[best].folder, chain.student_folder(system) / "model")
+        copy_artefact(models[best].folder, own)
         return tuple(dataclasses.replace(trial, chosen=trial.name == best) for trial in found.values())
+
+
+def _value(chain: Chain, model: TrainedModel, pool: DevPool, file: Path) -> float:
+    """``distil.measure`` of a trained student."""
+    measure, encoder = chain.recipe.distil.measure, chain.recipe.encoder
+
+    def evaluate() -> dict[str, float]:
+        loaded = load_checkpoint(str(model.folder), choose_device(encoder.device), torch.float32)
+        return pool.evaluate(loaded, [measure], encoder.batch_tokens, chain.progress)
+
+    return measured_once(file, [model.fingerprint, pool.fingerprint, measure], evaluate)[measure]
 
 
 def _effective(system: System, settings: StudentSettings, own: StudentSettings) -> StudentSettings:

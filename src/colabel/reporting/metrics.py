@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from colabel.evaluation.comparison import Comparison
@@ -18,8 +19,9 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
     (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
     and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
-    ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and
-    ``failed`` (slug → sentence; those systems are nowhere else).
+    ``per_seed`` (of systems with several: slug → seed → measure → mean), ``label_quality`` (which queries
+    → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and ``failed`` (slug → sentence; those
+    systems are nowhere else).
     """
     finished = document.finished
     found = {
@@ -29,6 +31,10 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "systems": {system.slug: system.means for system in finished},
         "titles": {system.slug: system.title for system in finished},
         "seeds": {system.slug: system.seeds for system in finished},
+        "per_seed": {
+            slug: {seed: {name: _mean(values) for name, values in held.items()} for seed, held in found.items()}
+            for slug, found in document.per_seed.items()
+        },
         "intervals": {system.slug: system.intervals for system in finished if system.intervals},
         "spread": {system.slug: system.spread for system in finished if system.spread},
         "judged_only": {system.slug: system.judged_only for system in finished if system.judged_only},
@@ -46,6 +52,11 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     }
     result: dict[str, Any] = plain(found)
     return result
+
+
+def _mean(values: Mapping[str, float | None]) -> float:
+    """Over queries; one without an answer counts 0."""
+    return sum(value or 0.0 for value in values.values()) / max(1, len(values))
 
 
 def _average_precision(found: QualitySet) -> dict[str, Any]:
