@@ -350,6 +350,12 @@ class DistilSettings(FitSettings):
         choices=("batch", "group"),
         help="compare a query with all passages of a step (the authors), or with its own",
     )
+    others: str = setting(
+        "teacher",
+        choices=("teacher", "irrelevant"),
+        help="in scope 'batch', what the passages of other queries are worth: what the teacher says, where it is asked "
+        "while training (collective and self), or nothing with every teacher",
+    )
     temperature: float = setting(
         1.0, low=0.001, high=1000.0, help="what the student's scores are divided by; the authors: 0.5"
     )

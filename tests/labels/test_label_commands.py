@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from colabel.cli import cli, labels, main, missing
+from colabel.cli import arguments, cli, labels, main, missing
 from colabel.collective.knowledge import Knowledge, collect
 from colabel.data import Dataset, load_dataset
 from colabel.index import build_index
@@ -226,7 +226,7 @@ def test_misuse(
 
 
 def test_options_name_what_the_library_has() -> None:
-    assert labels._TEACHERS == TEACHERS
+    assert arguments.TEACHERS == TEACHERS
     assert labels._FORMATS == FORMATS
     assert missing._ORDERS == ORDERS
     for name in ("label", "export", "missing"):

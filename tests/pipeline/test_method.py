@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,8 +20,8 @@ from safetensors.torch import load_file
 from colabel import DataSettings, Recipe, run
 from colabel.artefacts import read_manifest
 from colabel.cli import main
-from colabel.errors import SettingsError, UsageError
-from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.errors import ColabelError, SettingsError, UsageError
+from colabel.pipeline import Chain, Workbench, changed_settings, parse_system
 from colabel.pipeline.planning import plan_run
 from colabel.settings import LabelSettings
 
@@ -62,6 +63,56 @@ def test_a_finished_run_does_nothing_again(recipe: Recipe, finished: Path, caplo
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("manifest.json")} == before
     plan = next(record.getMessage() for record in caplog.records if record.getMessage().startswith("the plan:"))
     assert plan.count("present") == 6
+    assert plan.endswith("nothing is left to do")
+
+
+def test_a_plan_knows_what_changed(recipe: Recipe, finished: Path) -> None:
+    def missing(changed: Recipe, slug: str = "collective-0.5") -> list[str]:
+        with Workbench(changed, finished) as bench:
+            chain = Chain(bench, finished, changed.seed)
+            stages = plan_run(bench, chain, parse_system(slug), changed_settings(changed, finished))
+        return [stage.name for stage in stages if not stage.done]
+
+    run(recipe, finished, teacher="hard")
+    assert not missing(recipe) and not missing(recipe, "colbert-hn")
+    after = ["train collective-0.5", "index with the student", "index untrained, rank, evaluate"]
+    assert missing(replace(recipe, collective=replace(recipe.collective, centroids=2))) == [
+        "collect knowledge, label",
+        *after,
+    ]
+    longer = replace(recipe, train=replace(recipe.train, steps=recipe.train.steps + 1))
+    assert missing(longer) == ["train θ", "index with θ", "collect knowledge, label", *after]
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "told"),
+    [
+        ("distil", {"measure": "nDGC@10"}, "'nDGC@10'"),
+        ("distil", {"precision": "bf16"}, "'distil.precision' is 'bf16'"),
+        ("encoder", {"device": "cuda:7"}, "'encoder.device' is 'cuda:7'"),
+        ("labels", {"scores": "typo.tsv"}, "'labels.scores' is 'typo.tsv', and there is no such file"),
+        ("cross_encoder", {"checkpoints": ("nowhere/model",)}, "nowhere/model"),
+        ("cross_encoder", {"max_length": 65}, "'cross_encoder.max_length' is 65"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_trained(
+    recipe: Recipe, tiny_cross_encoder: Path, tmp_path: Path, section: str, changes: dict[str, Any], told: str
+) -> None:
+    if "max_length" in changes:
+        changes = {**changes, "checkpoints": (str(tiny_cross_encoder),)}
+    wrong = replace(recipe, **{section: replace(getattr(recipe, section), **changes)})
+    teacher = {"labels": "scores", "cross_encoder": "cross-encoder"}.get(section, "collective")
+    with pytest.raises(ColabelError, match=re.escape(told)):
+        run(wrong, tmp_path / "run", teacher=teacher)
+    assert not (tmp_path / "run" / "theta").exists()
+
+
+def test_a_card_names_the_cross_encoders_that_taught(recipe: Recipe, finished: Path) -> None:
+    run(recipe, finished, teacher="mixed")
+    card = (finished / "students" / "mixed" / "model" / "README.md").read_text()
+    first, second, *_ = recipe.cross_encoder.models
+    named = next(line for line in card.splitlines() if line.startswith("| cross-encoders |"))
+    assert first in named and second not in named.replace(first, "")
 
 
 @pytest.mark.parametrize("teacher", ["hard", "uniform", "self", "cross-encoder", "ensemble", "mixed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from colabel.train import TrainedModel
 HIGH = "learning_rate = 0.05; temperature = 2.0"
 LOW = "learning_rate = 1e-7"
 TEACHING = "teacher_temperature = 0.25"
+FOLDERS = ("own", "learning_rate=0.05,temperature=2.0", "learning_rate=1e-7", "teacher_temperature=0.25")
 Done = tuple[Path, StudyDocument, ReportFiles]
 
 
@@ -51,7 +53,11 @@ def test_every_student_has_the_same_trials_and_keeps_its_best(done: Done) -> Non
     assert list(document.trials) == ["colbert-hn", "collective-0.5"]
     for slug, found in document.trials.items():
         assert [trial.name for trial in found] == [DEFAULT, HIGH, LOW, TEACHING]
-        tried = [read_manifest(out / "trials" / slug / str(n)) for n in range(4) if found[n].value is not None]
+        tried = [
+            read_manifest(out / "trials" / slug / name)
+            for name, one in zip(FOLDERS, found, strict=True)
+            if one.value is not None
+        ]
         values = [trial.value for trial in found if trial.value is not None]
         best = values.index(max(values))
         assert [trial.chosen for trial in found] == [number == best for number in range(4)]
@@ -64,7 +70,7 @@ def test_a_teachers_setting_is_no_trial_of_hard_labels(done: Done) -> None:
     """It would train the same weights again, and make it look as if they had been tuned."""
     out, document, _ = done
     assert document.trials["colbert-hn"][3].note == "no part of its loss"
-    assert not (out / "trials" / "colbert-hn" / "3").exists()
+    assert not (out / "trials" / "colbert-hn" / FOLDERS[3]).exists()
     assert document.trials["collective-0.5"][3].value is not None
 
 
@@ -73,7 +79,8 @@ def test_smoothing_is_a_trial_of_uniform_labels_alone(wanted: Recipe, tmp_path: 
     document, _ = study(replace(wanted, study=few), tmp_path / "study")
     assert document.trials["colbert-hn"][1].note == "no part of its loss"
     assert document.trials["smoothing"][1].value is not None
-    targets = [read_manifest(tmp_path / "study/trials/smoothing" / str(n)).inputs["target"] for n in range(2)]
+    folder = tmp_path / "study" / "trials" / "smoothing"
+    targets = [read_manifest(folder / name).inputs["target"] for name in ("own", "smoothing=0.4")]
     assert targets[0] != targets[1]
 
 
@@ -148,9 +155,9 @@ def test_they_are_compared_on_more_dev_queries_than_training_looks_at(wanted: Re
     pool = chain.choosing_pool
     assert pool is not None and list(pool.query_ids) == sorted(chain.bench.dataset.positives("dev"))
     for slug, found in document.trials.items():
-        for number, trial in enumerate(found):
+        for name, trial in zip(FOLDERS, found, strict=True):
             if trial.value is not None:
-                model = load_checkpoint(str(out / "trials" / slug / str(number)), "cpu")
+                model = load_checkpoint(str(out / "trials" / slug / name), "cpu")
                 assert pool.evaluate(model, ["nDCG@10"])["nDCG@10"] == pytest.approx(trial.value)
 
 
@@ -160,13 +167,15 @@ def test_a_student_of_before_is_the_first_trial(wanted: Recipe, tmp_path: Path) 
     study(replace(wanted, study=few), out)
     before = read_manifest(out / "seed-0" / "students" / "colbert-hn" / "model")
     document, _ = study(replace(wanted, study=replace(few, trials=(LOW,))), out)
-    assert read_manifest(out / "trials" / "colbert-hn" / "0") == before, "seconds too: it was not trained again"
+    assert read_manifest(out / "trials" / "colbert-hn" / "own") == before, "seconds too: it was not trained again"
     assert [trial.value is not None for trial in document.trials["colbert-hn"]] == [True, True]
 
 
-def test_trials_need_dev(wanted: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Chain, "dev_ranking", None)
-    document, _ = study(
-        replace(wanted, study=replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1)), tmp_path / "study"
-    )
+def test_trials_need_dev(wanted: Recipe, tmp_path: Path) -> None:
+    source = tmp_path / "no-dev"
+    shutil.copytree(wanted.data.source, source)
+    (source / "qrels" / "dev.tsv").unlink(missing_ok=True)
+    few = replace(wanted.study, systems=("colbert", "colbert-hn"), seeds=1)
+    data = replace(wanted.data, source=str(source), holdout=0.0)
+    document, _ = study(replace(wanted, study=few, data=data), tmp_path / "study")
     assert "'study.trials' are compared on dev" in str(document.systems[1].failed)

@@ -140,10 +140,10 @@ def test_models_that_cannot_teach(tiny_model: Path, dataset: Dataset, tmp_path: 
     from sentence_transformers import CrossEncoder
 
     with pytest.raises(UsageError, match=r"is an encoder \(BertModel\) and no cross-encoder"):
-        teacher_of(tiny_model, dataset)
+        teacher_of(tiny_model, dataset).score(QUERIES, ROWS)
     CrossEncoder(str(tiny_model), num_labels=3, device="cpu").save(str(tmp_path / "nli"), create_model_card=False)
     with pytest.raises(UsageError, match="gives 3 scores for a pair; expected one"):
-        teacher_of(tmp_path / "nli", dataset)
+        teacher_of(tmp_path / "nli", dataset).score(QUERIES, ROWS)
     with pytest.raises(UsageError, match="does not exist"):
         teacher_of(tmp_path / "a" / "nope", dataset)
     (tmp_path / "empty").mkdir()
@@ -153,7 +153,7 @@ def test_models_that_cannot_teach(tiny_model: Path, dataset: Dataset, tmp_path: 
 
 def test_bad_calls(tiny_cross_encoder: Path, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'cross_encoder\.max_length' is 65; expected at most 64"):
-        CrossEncoderTeacher(str(tiny_cross_encoder), dataset, max_length=65, device="cpu")
+        CrossEncoderTeacher(str(tiny_cross_encoder), dataset, max_length=65, device="cpu").score(QUERIES, ROWS)
     with pytest.raises(DataError, match="no query 'q99'"):
         teacher_of(tiny_cross_encoder, dataset).score(["q99"], np.array([[0]]))
     with pytest.raises(UsageError, match="'nonsense'; expected 'auto'"):
@@ -167,6 +167,16 @@ def test_scores_that_are_no_numbers(
     monkeypatch.setattr(teacher._model, "predict", lambda pairs, **_: np.full(len(pairs), np.nan, np.float32))
     with pytest.raises(DataError, match="no finite score for query 'q1', passage 'd4'"):
         teacher.score(["q1"], np.array([[3]]))
+
+
+def test_scores_that_are_known_need_no_model(
+    tiny_cross_encoder: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = teacher_of(tiny_cross_encoder, dataset, cache=tmp_path / "cache").score(QUERIES, ROWS)
+    monkeypatch.setattr(cross_encoder, "load_cross_encoder", lambda *_, **__: pytest.fail("it was loaded"))
+    again = teacher_of(tiny_cross_encoder, dataset, cache=tmp_path / "cache")
+    assert again.seconds_per_pair is not None
+    assert np.array_equal(again.score(QUERIES, ROWS), first)
 
 
 def test_the_cache_continues_and_gives_the_same_bytes(

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "scores", "mixed")
+"""Those of :mod:`colabel.teachers`, which takes long to import."""
+
 DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the \
 documentation of installed libraries), pydocs:N, or a .toml recipe, whose [data] table is used."""
 

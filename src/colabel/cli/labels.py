@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from colabel.cli.arguments import (
     DATASET_HELP,
+    TEACHERS,
     F,
     chosen_engine,
     dataset_argument,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from colabel.labels import LabelReport
     from colabel.settings import CollectiveSettings, Recipe
 
-_TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "scores", "mixed")
 _USED = ("data", "encoder", "collective", "labels", "cross_encoder", "compute")
 _OPTIONS = {
     "models": ("--model", ("cross-encoder", "ensemble")),
@@ -89,11 +89,11 @@ temperature_option = click.option(
     type=click.Path(path_type=Path),
     help="What `colabel collect` wrote.",
 )
-@click.option("--teacher", default="collective", show_default=True, type=click.Choice(_TEACHERS), help="Who scores.")
+@click.option("--teacher", default="collective", show_default=True, type=click.Choice(TEACHERS), help="Who scores.")
 @click.option("--model", "models", multiple=True, help="A cross-encoder, folder or hub id; several for ensemble.")
 @click.option("--scores", type=click.Path(path_type=Path), help="File of scores, for the teacher scores.")
 @click.option("--standardise", is_flag=True, help="Bring the scores of an ensemble to one scale first.")
-@click.option("--of", "parts", multiple=True, type=click.Choice(_TEACHERS[:-1]), help="A part of mixed; give two.")
+@click.option("--of", "parts", multiple=True, type=click.Choice(TEACHERS[:-1]), help="A part of mixed; give two.")
 @click.option(
     "--weight", default=0.5, show_default=True, type=click.FloatRange(0, 1), help="Share of the first part of mixed."
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from colabel.cli.arguments import DATASET_HELP, dataset_argument, out_option, recipe_settings
+from colabel.cli.arguments import DATASET_HELP, TEACHERS, dataset_argument, out_option, recipe_settings
 from colabel.cli.output import emit, table, terminal_progress
 
 if TYPE_CHECKING:
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from colabel.reporting import ReportFiles, StudyDocument
 
 
-_TEACHERS = ("collective", "self", "uniform", "cross-encoder", "ensemble", "mixed", "scores", "hard")
 _teacher_option = click.option(
     "--teacher",
-    type=click.Choice(_TEACHERS),
+    type=click.Choice((*TEACHERS, "hard")),
     default="collective",
     show_default=True,
     help="Whose labels the student learns; 'scores' reads the file 'labels.scores', 'hard' is hard negatives without "
@@ -79,14 +78,13 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     """
     from colabel import load_recipe, study
     from colabel.pipeline import changed_settings, plan_study
-    from colabel.pipeline.planning import duration
+    from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
 
     settings = load_recipe(recipe, overrides)
     if dry_run:
         stages = plan_study(settings, out)
-        emit("\n".join(map(str, stages)))
-        emit(f"left: about {duration(sum(stage.seconds for stage in stages if not stage.done))}")
+        emit("\n".join([*map(str, stages), time_left(stages)]))
         changed = changed_settings(settings, out)
         if changed:
             emit(f"changed since {out} was last run: {', '.join(changed)}; rows that depend on it are made again")
@@ -144,12 +142,14 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     from colabel.train import is_main_process
 
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress:
-        theta = Chain(Workbench(recipe, out, progress), out, recipe.seed).train_together()
-        taken = recipe.train.teacher != "train" and theta.name == "start"
+    with terminal_progress() as progress, Workbench(recipe, out, progress) as bench:
+        theta = Chain(bench, out, recipe.seed).train_together()
     if not is_main_process():
         return
-    emit(f"θ: {theta}" + (", the recipe's checkpoint as it is (train.teacher = 'train' trains it)" if taken else ""))
+    emit(
+        f"θ: {theta}"
+        + (", the recipe's checkpoint as it is (train.teacher = 'train' trains it)" if bench.takes_teacher else "")
+    )
     emit(f"Next: colabel distil {dataset} --out {out}")
 
 
@@ -177,8 +177,8 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
     from colabel.train import is_main_process, open_model
 
     recipe = recipe_settings(dataset, overrides)
-    with terminal_progress() as progress:
-        chain = Chain(Workbench(recipe, out, progress), out, recipe.seed)
+    with terminal_progress() as progress, Workbench(recipe, out, progress) as bench:
+        chain = Chain(bench, out, recipe.seed)
         student = open_model(chain.train_together(student_system(teacher, recipe)))
     if not is_main_process():
         return

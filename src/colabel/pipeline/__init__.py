@@ -1,7 +1,8 @@
 """The whole method, stage after stage."""
 
 from colabel.pipeline.chain import Chain
-from colabel.pipeline.comparison import changed_settings, plan_study, study
+from colabel.pipeline.changes import changed_settings
+from colabel.pipeline.comparison import plan_study, study
 from colabel.pipeline.engines import choose_engine
 from colabel.pipeline.method import RunResult, run
 from colabel.pipeline.showcase import DemoResult, demo

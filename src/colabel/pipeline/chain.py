@@ -13,7 +13,8 @@ from colabel.collective import Knowledge, collect, open_knowledge
 from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.index import Index
 from colabel.labels import Labels, label, open_labels
-from colabel.pipeline.systems import System, check_system, cross_encoder_count
+from colabel.pipeline.checks import check_run, check_system, check_training
+from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
 from colabel.settings import DistilSettings
@@ -273,7 +274,8 @@ class Chain:
         if system.from_plain:  # BM25's negatives are no candidates of the labels
             return DrawnScores(self.teacher(system), self.bm25_groups)
         labels, whole_batch = self.labels(system), self.recipe.distil.scope == "batch"
-        if whole_batch and system.target in ("collective", "self"):
+        asked = system.target in ("collective", "self") and self.recipe.distil.others == "teacher"
+        if whole_batch and asked:
             return AskedTeacher(self.teacher(system))
         return StoredScores(labels, others_irrelevant=whole_batch)
 
@@ -293,9 +295,10 @@ class Chain:
         if system.target in ("collective", "mixed"):
             about |= describe_collective(self.recipe.collective, beta=system.beta)
         if system.needs_cross_encoder:
-            about["cross-encoders"] = ", ".join(
-                self.recipe.cross_encoder.checkpoints or self.recipe.cross_encoder.models
-            )
+            models = self.recipe.cross_encoder.checkpoints or self.recipe.cross_encoder.models
+            about["cross-encoders"] = ", ".join(models[: cross_encoder_count(system, self.recipe)])
+        if system.target == "scores":
+            about["scores"] = Path(self.recipe.labels.scores).name
         return distil(
             self.bench.dataset,
             self.bench.start if system.from_plain else self.theta,
@@ -315,8 +318,10 @@ class Chain:
 
         One process alone does all of it, as ever.
         """
-        if system is not None:
-            check_system(system, self.recipe)
+        if system is None:
+            check_training(self.recipe)
+        else:
+            check_run(system, self.recipe)
         cpu = check_device(self.recipe.encoder.device) == "cpu"
         with main_process_first(cpu=cpu):
             _make(self.bench.start, self.bench.bm25_dev_pool)

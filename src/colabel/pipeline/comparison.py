@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import tempfile
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from colabel.artefacts import folder_lock, read_manifest, write_json
+from colabel.artefacts import folder_lock, read_manifest
 from colabel.collective import PrfRanker
 from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
 from colabel.pipeline.chain import Chain, StudentSettings
+from colabel.pipeline.changes import RECIPE_FILE, changed_settings, note_settings
+from colabel.pipeline.checks import check_training
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import (
@@ -29,7 +27,7 @@ from colabel.pipeline.planning import (
     seconds_of,
 )
 from colabel.pipeline.rows import SEEDLESS, Rows
-from colabel.pipeline.systems import TUNED, System, cross_encoder_count, parse_system
+from colabel.pipeline.systems import System, cross_encoder_count, parse_system
 from colabel.pipeline.trials import Trials
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
@@ -38,14 +36,8 @@ from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.study_file import STUDY_FILE
 from colabel.settings import Recipe
 from colabel.teachers import CrossEncoderTeacher
-from colabel.teachers.score_file import pair_keys
-from colabel.train import Groups
 
 log = logging.getLogger(__name__)
-
-RECIPE_FILE = "recipe.json"
-"""All settings of a study, defaults included: what `transfer` goes by."""
-_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
 
 
 def study(
@@ -55,6 +47,7 @@ def study(
 
     A row that fails is reported with its reason and does not stop the others.
     """
+    check_training(recipe)
     comparison = Study(recipe, out, progress)
     with folder_lock(out):
         begin(recipe, out)
@@ -72,7 +65,7 @@ def begin(recipe: Recipe, out: Path) -> None:
             path = out / name
             if path.exists():
                 path.replace(path.with_name(f"{path.stem}.outdated{path.suffix}"))
-    write_json(out / RECIPE_FILE, recipe.as_dict())
+    note_settings(recipe, out)
 
 
 def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]:
@@ -91,31 +84,6 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]
         finished = (out / STUDY_FILE).exists() and not changed
         stages.append(plan_measuring(bench, rows, rate, finished=finished))
     return stages
-
-
-def changed_settings(recipe: Recipe, out: Path) -> list[str]:
-    """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
-
-    Settings that change no result of a row ([compute], most of [study], how often training is saved) are left out.
-    """
-    try:
-        before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    was, now = _deciding(before), _deciding(json.loads(json.dumps(recipe.as_dict())))
-    return [key for key, value in now.items() if was.get(key, value) != value]
-
-
-def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the results of a study depend on, by their keys."""
-    chosen = recipe.get("study", {})
-    found = {"seed": recipe.get("seed"), "study.trials": chosen.get("trials", [])}
-    if any(slug.endswith(f"-{TUNED}") for slug in chosen.get("systems", ())):
-        found["study.measures"] = chosen.get("measures", [])[:1]  # by which β is tuned
-    for section, table in recipe.items():
-        if isinstance(table, dict) and section not in ("study", "compute"):
-            found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}
-    return found
 
 
 class Study(Rows):
@@ -222,7 +190,7 @@ class Study(Rows):
             return {} if self.bench.takes_teacher else {"seconds": {"training": seconds_of(chain.theta)}}
         training = seconds_of(chain.student_folder(system) / "model")
         if system.from_plain:
-            pairs = drawn_pairs(chain.bm25_groups)
+            pairs = len(chain.bm25_groups.pairs())
             annotation = self._labelling_seconds(system, pairs)
             return {
                 "seconds": {"annotation": annotation, "training": training},
@@ -261,9 +229,3 @@ class Study(Rows):
             self.first.out / "knowledge" / "ranking",
         )
         return sum(seconds_of(folder) or 0.0 for folder in folders)
-
-
-def drawn_pairs(groups: Groups) -> int:
-    """How many different pairs of query and passage training draws."""
-    keys = pair_keys(groups.queries.astype(np.int64)[:, None], groups.rows.astype(np.int64))
-    return len(np.unique(keys))

@@ -10,8 +10,10 @@ from colabel.artefacts import folder_lock, write_json
 from colabel.data.splits import TEST
 from colabel.evaluation import Evaluation, compare, evaluate
 from colabel.pipeline.chain import Chain
-from colabel.pipeline.planning import plan_run
-from colabel.pipeline.systems import System, check_system, collective_slug, parse_system
+from colabel.pipeline.changes import changed_settings, note_settings
+from colabel.pipeline.checks import check_run
+from colabel.pipeline.planning import plan_run, time_left
+from colabel.pipeline.systems import System, collective_slug, parse_system
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker, rank
@@ -42,10 +44,12 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
             or 'hard' for hard negatives without a teacher (ColBERT-HN).
     """
     system = student_system(teacher, recipe)
-    check_system(system, recipe)
+    check_run(system, recipe)
     with folder_lock(out), Workbench(recipe, out, progress) as bench:
         chain = Chain(bench, out, recipe.seed)
-        log.info("%s", "\n".join(["the plan:", *map(str, plan_run(bench, chain, system))]))
+        stages = plan_run(bench, chain, system, changed_settings(recipe, out))
+        log.info("%s", "\n".join(["the plan:", *map(str, stages), time_left(stages)]))
+        note_settings(recipe, out)
         evaluation = evaluate_run(bench, chain, system)
     folder = chain.student_folder(system)
     next_step = f'Next: colabel search {folder / "index"} "your question"'

@@ -48,6 +48,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def time_left(stages: Iterable[Stage]) -> str:
+    """What all stages take that are not done, as the last line of a plan."""
+    left = [stage.seconds for stage in stages if not stage.done]
+    return f"left: about {duration(sum(left))}" if left else "nothing is left to do"
+
+
 def affects_data(changed: Iterable[str]) -> bool:
     """Whether changed settings are of the collection or of the untrained encoder."""
     return any(key.split(".")[0] in ("data", "encoder", "seed") for key in changed)
@@ -126,34 +132,44 @@ def plan_measuring(bench: Workbench, rows: Sequence[tuple[Chain, System]], rate:
     return Stage("quality of labels, sweep, times", finished, pairs * _PAIR_PASS / rate + _SEARCH_SECONDS * searched)
 
 
-def plan_run(bench: Workbench, chain: Chain, system: System) -> list[Stage]:
-    """The stages of ``run`` with estimates from encoding a few passages of this collection now."""
+def plan_run(bench: Workbench, chain: Chain, system: System, changed: Sequence[str] = ()) -> list[Stage]:
+    """The stages of ``run`` with estimates from encoding a few passages of this collection now.
+
+    ``changed`` are the settings that are not those with which the folder was last run.
+    """
     rate = passages_per_second(bench)
     recipe, data = bench.recipe, bench.dataset
     collection = len(data.passages) / rate
     student = chain.student_folder(system)
+    theta, own = not _affects_theta(changed), not _affects(changed, system)
     stages = []
     if not bench.takes_teacher:
-        stages.append(Stage("train θ", _finished(chain.out / "theta"), _training(recipe.train, bench, rate)))
-    stages.append(Stage("index with θ", _indexed(chain.out / "index"), collection))
+        done = theta and _finished(chain.out / "theta")
+        stages.append(Stage("train θ", done, _training(recipe.train, bench, rate)))
+    stages.append(Stage("index with θ", theta and _indexed(chain.out / "index"), collection))
     queries = len(data.labels(TRAIN)) if TRAIN in data.splits else 0
-    stages.append(Stage("collect knowledge, label", _finished(chain.out / "labels" / system.slug), 0.02 * queries))
+    if system.target in ("hard", "uniform"):
+        name, made = "collect knowledge", chain.out / "knowledge" / "ranking"
+    else:
+        name, made = "collect knowledge, label", chain.out / "labels" / system.slug
+    labels = own and _finished(made)
+    stages.append(Stage(name, labels, 0.02 * queries))
     if system.needs_cross_encoder:
-        stages.append(_annotation(bench, chain, system, rate))
-    stages.append(Stage(f"train {system.slug}", _finished(student / "model"), _training(recipe.distil, bench, rate)))
-    stages.append(Stage("index with the student", _indexed(student / "index"), collection))
+        stages.append(_annotation(bench, system, rate, done=labels))
+    stages.append(
+        Stage(f"train {system.slug}", own and _finished(student / "model"), _training(recipe.distil, bench, rate))
+    )
+    stages.append(Stage("index with the student", own and _indexed(student / "index"), collection))
     if TEST in data.splits:
-        done = _indexed(bench.out / "zero-shot")
+        done = own and _indexed(bench.out / "zero-shot") and (bench.out / "evaluation.json").exists()
         stages.append(Stage("index untrained, rank, evaluate", done, collection + 0.05 * len(data.labels(TEST))))
     return stages
 
 
-def _annotation(bench: Workbench, chain: Chain, system: System, rate: float) -> Stage:
+def _annotation(bench: Workbench, system: System, rate: float, *, done: bool) -> Stage:
     count = 0 if bench.recipe.cross_encoder.checkpoints else cross_encoder_count(system, bench.recipe)
-    done = _finished(chain.out / "labels" / system.slug)
-    return Stage(
-        "train cross-encoders, annotate", done, count * _reader_training(bench, rate) + _reading(bench, system, rate)
-    )
+    seconds = count * _reader_training(bench, rate) + _reading(bench, system, rate)
+    return Stage("train cross-encoders, annotate", done, seconds)
 
 
 def _reader_training(bench: Workbench, rate: float) -> float:

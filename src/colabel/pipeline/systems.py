@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from colabel.errors import SettingsError, UsageError
+from colabel.errors import SettingsError
 from colabel.settings import Recipe
 
 _BETA = re.compile(r"(collective|colbert-prf-rerank|colbert-prf)-(tuned|\d+(?:\.\d+)?(?:e-\d+)?)")
@@ -111,16 +111,6 @@ def cross_encoder_count(system: System, recipe: Recipe) -> int:
     if not system.needs_cross_encoder:
         return 0
     return len(recipe.cross_encoder.checkpoints or recipe.cross_encoder.models) if system.target == "ensemble" else 1
-
-
-def check_system(system: System, recipe: Recipe) -> None:
-    """Refuse what cannot work before anything is trained for it."""
-    if system.tuned and system.beta is None:
-        raise UsageError(f"β of '{system.slug}' is found by a study, on dev; name a number: collective-0.5")
-    if system.target == "scores" and not recipe.labels.scores:
-        raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
-    if system.target == "ensemble" and cross_encoder_count(system, recipe) < 2:
-        raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
 
 
 def collective_slug(beta: float) -> str:

@@ -12,7 +12,8 @@ from colabel.artefacts import folder_lock
 from colabel.collective import PrfRanker
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
-from colabel.pipeline.comparison import RECIPE_FILE, Study
+from colabel.pipeline.changes import RECIPE_FILE
+from colabel.pipeline.comparison import Study
 from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from colabel.artefacts import copy_artefact
-from colabel.artefacts.manifest import MANIFEST_FILE
 from colabel.encode.colbert import load_checkpoint
 from colabel.encode.prepare import choose_device
-from colabel.errors import SettingsError, TrainingError, UsageError
+from colabel.errors import ArtefactError, SettingsError, TrainingError, UsageError
 from colabel.fields import nearest
 from colabel.pipeline.chain import StudentSettings
 from colabel.pipeline.kept import measured_once
@@ -113,26 +114,36 @@ class Trials:
         tried: list[StudentSettings] = []
         out = self._out / system.slug
         own = chain.student_folder(system) / "model"
-        if not (out / "0").exists() and (own / MANIFEST_FILE).exists():
-            copy_artefact(own, out / "0")
-        for number, (name, settings) in enumerate(self._trials.items()):
+        if not (out / _folder(DEFAULT)).exists():
+            with contextlib.suppress(ArtefactError):  # not trained yet, or damaged: it is trained here
+                copy_artefact(own, out / _folder(DEFAULT))
+        for name, settings in self._trials.items():
             effective = _effective(system, settings, chain.own_settings(system))
             if effective in tried:
                 found[name] = Trial(name, None, "no part of its loss")
                 continue
             tried.append(effective)
             try:
-                models[name] = chain.train_student(system, settings, out / str(number))
+                models[name] = chain.train_student(system, settings, out / _folder(name))
             except TrainingError as error:
                 log.warning("%s, trial '%s', failed: %s", system.slug, name, error)
                 found[name] = Trial(name, None, "failed")
                 continue
-            found[name] = Trial(name, _value(chain, models[name], chain.choosing_pool, out / f"{number}.json"))
+            found[name] = Trial(name, _value(chain, models[name], chain.choosing_pool, out / f"{_folder(name)}.json"))
         if not models:
             raise TrainingError("training came apart with every trial of 'study.trials'; lower the learning rates")
         best = max(models, key=lambda name: found[name].value or 0.0)
         copy_artefact(models[best].folder, own)
         return tuple(dataclasses.replace(trial, chosen=trial.name == best) for trial in found.values())
+
+
+def _folder(name: str) -> str:
+    """Where a trial is: its name without what folders cannot have.
+
+    >>> _folder("learning_rate = 6e-5; floor = 'none'")
+    'learning_rate=6e-5,floor=none'
+    """
+    return re.sub(r"[^\w.,=+-]+", "", name.replace(";", ",").replace(DEFAULT, "own"))
 
 
 def _value(chain: Chain, model: TrainedModel, pool: DevPool, file: Path) -> float:

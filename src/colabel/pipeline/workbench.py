@@ -27,7 +27,6 @@ class Workbench:
         self.recipe = recipe
         self.out = out
         self.progress = progress
-        self._readers: dict[tuple[str, Path], CrossEncoderTeacher] = {}
         self.cache = out
         """Where the data and the untrained encoder are; a plan that must write nothing has them elsewhere."""
 
@@ -74,24 +73,19 @@ class Workbench:
         )
 
     def cross_encoder(self, model: str, cache: Path) -> CrossEncoderTeacher:
-        """A cross-encoder that reads pairs of this collection, with the scores in ``cache`` that it gave before.
-
-        Once opened it is kept.
-        """
-        if (model, cache) not in self._readers:
-            settings, device = self.recipe.cross_encoder, self.recipe.encoder.device
-            make = self.engine.predictor if is_main_process() else None
-            self._readers[model, cache] = CrossEncoderTeacher(
-                model,
-                self.dataset,
-                max_length=settings.max_length,
-                batch_tokens=settings.batch_tokens,
-                device=device,
-                cache=cache,
-                predictor=None if make is None else make(model, settings.max_length, device),
-                progress=self.progress,
-            )
-        return self._readers[model, cache]
+        """A cross-encoder that reads pairs of this collection, with the scores in ``cache`` that it gave before."""
+        settings, device = self.recipe.cross_encoder, self.recipe.encoder.device
+        make = self.engine.predictor if is_main_process() else None
+        return CrossEncoderTeacher(
+            model,
+            self.dataset,
+            max_length=settings.max_length,
+            batch_tokens=settings.batch_tokens,
+            device=device,
+            cache=cache,
+            predictor=None if make is None else make(model, settings.max_length, device),
+            progress=self.progress,
+        )
 
     @cached_property
     def bm25(self) -> Bm25:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from colabel.artefacts import fingerprint, folder_lock
 from colabel.data import Dataset
 from colabel.encode.encoder import length_batches
 from colabel.encode.prepare import choose_device
-from colabel.encode.weights import weights_fingerprint
+from colabel.encode.weights import check_exists, weights_fingerprint
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress
 from colabel.teachers.pair_cache import PairCache
@@ -50,8 +51,8 @@ class CrossEncoderTeacher:
         predictor: PairPredictor | None = None,
         progress: Progress = SILENT,
     ) -> None:
-        self._model = PairModel(load_cross_encoder(model, choose_device(device)), max_length)
-        self._reader = self._model.reader
+        check_exists(model)
+        self._source, self._device, self._max_length = model, choose_device(device), max_length
         self._predictor = predictor
         self._batch_tokens = batch_tokens
         self._passages = dataset.passages
@@ -70,6 +71,11 @@ class CrossEncoderTeacher:
         )
         self._cache_folder = None if cache is None else cache / self.fingerprint
         self._cache = None if self._cache_folder is None else PairCache(self._cache_folder)
+
+    @cached_property
+    def _model(self) -> PairModel:
+        """The model, loaded when the first pair must be read: scores that are known need none."""
+        return PairModel(load_cross_encoder(self._source, self._device), self._max_length)
 
     @property
     def seconds_per_pair(self) -> float | None:
@@ -143,11 +149,12 @@ class CrossEncoderTeacher:
         """Query and passage of each pair and the number of its tokens; each distinct text is tokenised once."""
         numbers, query_places = np.unique(keys >> 32, return_inverse=True)
         rows, passage_places = np.unique(keys & ROW_BITS, return_inverse=True)
-        queries = self._reader.fit_queries([self._queries[self._query_ids[number]] for number in numbers])
+        reader = self._model.reader
+        queries = reader.fit_queries([self._queries[self._query_ids[number]] for number in numbers])
         passages = [self._passages[int(row)].full_text for row in rows]
-        query_tokens, passage_tokens = self._reader.count_tokens(queries), self._reader.count_tokens(passages)
+        query_tokens, passage_tokens = reader.count_tokens(queries), reader.count_tokens(passages)
         pairs = list(zip(query_places.tolist(), passage_places.tolist(), strict=True))
-        lengths = [self._reader.pair_length(query_tokens[query], passage_tokens[row]) for query, row in pairs]
+        lengths = [reader.pair_length(query_tokens[query], passage_tokens[row]) for query, row in pairs]
         return [queries[query] for query, _ in pairs], [passages[row] for _, row in pairs], lengths
 
     def _finite(self, scores: npt.NDArray[np.float32], keys: Keys) -> npt.NDArray[np.float32]:

@@ -61,8 +61,9 @@ _WITHOUT_EFFECT = (
     "mining",
     "mining_margin",
     "mining_share",
+    "others",
 )
-"""Settings that do not change the weights, or are named by the groups."""
+"""Settings that do not change the weights, or are named by the groups or the target."""
 
 
 @dataclass(frozen=True)

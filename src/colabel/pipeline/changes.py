@@ -1,0 +1,48 @@
+"""Which settings have changed since a folder was last run with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts import write_json
+from colabel.pipeline.systems import TUNED
+from colabel.settings import Recipe
+
+RECIPE_FILE = "recipe.json"
+"""All settings of a run or study, defaults included: what `transfer` goes by."""
+_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
+_ROWS = ("systems", "seeds", "repeated", "trials")
+
+
+def note_settings(recipe: Recipe, out: Path) -> None:
+    """Write down what a folder is run with."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / RECIPE_FILE, recipe.as_dict())
+
+
+def changed_settings(recipe: Recipe, out: Path) -> list[str]:
+    """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
+
+    Settings that change no result of a row ([compute], most of [study], how often training is saved) are left out.
+    """
+    try:
+        before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    was, now = _deciding(before), _deciding(json.loads(json.dumps(recipe.as_dict())))
+    return [key for key, value in now.items() if was.get(key, value) != value]
+
+
+def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the results depend on, by their keys."""
+    chosen = recipe.get("study", {})
+    found = {"seed": recipe.get("seed"), **{f"study.{key}": chosen[key] for key in _ROWS if key in chosen}}
+    if any(slug.endswith(f"-{TUNED}") for slug in chosen.get("systems", ())):
+        found["study.measures"] = chosen.get("measures", [])[:1]  # by which β is tuned
+    for section, table in recipe.items():
+        if isinstance(table, dict) and section not in ("study", "compute"):
+            found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}
+    return found

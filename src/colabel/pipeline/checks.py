@@ -1,0 +1,46 @@
+"""What can be told to be wrong before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from colabel.encode.weights import check_exists
+from colabel.errors import UsageError
+from colabel.measures import parse_measure
+from colabel.pipeline.systems import System, cross_encoder_count
+from colabel.settings import Recipe
+from colabel.teachers.pairs import PairModel, load_cross_encoder
+from colabel.train.fit import check_batch, check_device, choose_precision
+
+
+def check_training(recipe: Recipe) -> None:
+    """Refuse settings with which θ or a student could not be trained: measure, batch, device and precision."""
+    device = check_device(recipe.encoder.device)
+    for settings in (recipe.train, recipe.distil):
+        parse_measure(settings.measure)
+        check_batch(settings)
+        choose_precision(settings, device)
+
+
+def check_system(system: System, recipe: Recipe) -> None:
+    """Refuse a row that cannot be: the first thing that is asked when it is made."""
+    if system.tuned and system.beta is None:
+        raise UsageError(f"β of '{system.slug}' is found by a study, on dev; name a number: collective-0.5")
+    if system.target == "scores":
+        if not recipe.labels.scores:
+            raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
+        if not Path(recipe.labels.scores).is_file():
+            raise UsageError(f"'labels.scores' is '{recipe.labels.scores}', and there is no such file")
+    if system.target == "ensemble" and cross_encoder_count(system, recipe) < 2:
+        raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
+    for model in recipe.cross_encoder.checkpoints[: cross_encoder_count(system, recipe)]:
+        check_exists(model)
+
+
+def check_run(system: System, recipe: Recipe) -> None:
+    """All of it for one student; cross-encoders of the recipe's own are loaded once to see that they can teach."""
+    check_training(recipe)
+    check_system(system, recipe)
+    settings, device = recipe.cross_encoder, check_device(recipe.encoder.device)
+    for model in settings.checkpoints[: cross_encoder_count(system, recipe)]:
+        PairModel(load_cross_encoder(model, device), settings.max_length)
