@@ -161,6 +161,17 @@ def test_time_left_is_told_for_many_units_only(
     ]
 
 
+def test_steps_of_an_earlier_call_are_no_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 0.01, 20.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    line = _Line("training", 200, "steps")
+    line.advance(100)  # resumed
+    line.advance(10)
+    assert capsys.readouterr().err == "training: 110 of 200 steps, 30.0/min, about 3.0 min left\n"
+
+
 def test_a_log_of_hours_gets_few_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter([0.0, *range(20, 7200, 20)])
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))

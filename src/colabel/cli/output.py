@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LINE_SECONDS = 15.0  # at least, between two lines of progress where there is no terminal
+_AT_ONCE = 0.1  # seconds: what is reported so early was done by an earlier call
 _LINE_SHARE = 0.1  # of the time since the work began, so that a log of hours stays short
 _EVEN = 20  # units from which on their times are taken to be alike
 
@@ -148,21 +149,24 @@ class _Lines:
 class _Line:
     def __init__(self, what: str, total: int | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
-        self._done = 0
+        self._done = self._before = 0
         self._begun = self._told = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
         self._done += steps
         now = time.monotonic()
-        if now - self._told < max(_LINE_SECONDS, _LINE_SHARE * (now - self._begun)) or not self._done:
+        if now - self._begun < _AT_ONCE:
+            self._before += steps
+        made = self._done - self._before
+        if now - self._told < max(_LINE_SECONDS, _LINE_SHARE * (now - self._begun)) or not made:
             return
         self._told = now
         where = (
             f"{self._done:,} {self._unit}" if self._total is None else f"{self._done:,} of {self._total:,} {self._unit}"
         )
-        where += f", {rate(self._done / (now - self._begun))}"
+        where += f", {rate(made / (now - self._begun))}"
         if self._total is not None and self._total >= _EVEN:
-            left = (now - self._begun) / self._done * (self._total - self._done)
+            left = (now - self._begun) / made * (self._total - self._done)
             where += f", about {left / 60:.1f} min left"
         click.echo(f"{self._what}: {where}", err=True)
 
