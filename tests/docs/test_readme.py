@@ -133,3 +133,11 @@ def test_results_of_the_demo_are_those_of_its_page() -> None:
         assert f"{page['systems'][slug]['nDCG@10']:.3f}".removeprefix("0") in told, slug
     gain = page["systems"]["collective-0.5"]["nDCG@10"] - page["systems"]["colbert"]["nDCG@10"]
     assert f"{gain:+.3f}".replace("0.", ".") in told
+
+
+def test_results_in_the_readme_are_those_of_the_pages() -> None:
+    """Every figure such as .354 of nfcorpus, semanlink, cranfield or scifact is a mean of a page."""
+    pages = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "docs" / "results").glob("*.json")]
+    means = {f"{value:.3f}"[1:] for page in pages for row in page["systems"].values() for value in row.values()}
+    told = README.split("<!-- results -->")[1].split("## In Python")[0]
+    assert not set(re.findall(r"(?<![\d+−])\.\d{3}\b", told)) - means

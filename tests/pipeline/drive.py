@@ -1,7 +1,8 @@
 """A study in a process of its own, which can be killed: ``python drive.py FOLDER_OF_RECIPE OUT [KILL]``.
 
-KILL is the number of steps of progress after which the process kills itself as ``kill -9`` does, or the name of a
-function of ``colabel.pipeline.comparison`` that it does not survive.
+KILL is the number of steps of progress after which the process kills itself as ``kill -9`` does, the work in whose
+first step it does, as "student (collective)", or the name of a function of ``colabel.pipeline.comparison``
+that it does not survive.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from colabel import study
 from colabel.pipeline import comparison
 from colabel.pipeline.transferring import study_recipe
-from colabel.progress import SILENT, Progress
+from colabel.progress import SILENT, Progress, Task
 from tests.train.drive import DiesAt
 
 
@@ -23,9 +24,19 @@ def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DiesIn:
+    """Kills the process in the first step of some work."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+
+    def start(self, what: str, total: int | None, unit: str) -> Task:
+        return DiesAt(1) if what == self._work else SILENT.start(what, total, unit)
+
+
 def main(recipe: str, out: str, kill: str = "") -> None:
-    progress: Progress = DiesAt(int(kill)) if kill.isdecimal() else SILENT
-    if kill and not kill.isdecimal():
+    progress: Progress = DiesAt(int(kill)) if kill.isdecimal() else DiesIn(kill)
+    if kill.isidentifier():
         setattr(comparison, kill, die)
     study(study_recipe(Path(recipe)), Path(out), progress=progress)
 

@@ -53,6 +53,13 @@ def figures(out: Path) -> dict[str, Any]:
     return found
 
 
+def same_figures(one: Path, other: Path) -> None:
+    expected, found = figures(one), figures(other)
+    assert found.keys() == expected.keys()
+    for place, value in expected.items():
+        assert found[place] == (pytest.approx(value, abs=1e-6) if isinstance(value, float) else value), place
+
+
 @pytest.fixture
 def chosen(recipe: Recipe, tmp_path: Path) -> Path:
     """A folder with the settings of a small study with a row of each kind."""
@@ -79,10 +86,23 @@ def test_killed_at_any_point_the_same_command_ends_with_the_same_report(chosen: 
         assert not (chosen / "killed" / "report.html").exists()
     code, said = ended(start(chosen, chosen / "killed"))
     assert code == 0, said
-    expected, found = figures(chosen / "whole"), figures(chosen / "killed")
-    assert found.keys() == expected.keys()
-    for place, value in expected.items():
-        assert found[place] == (pytest.approx(value, abs=1e-6) if isinstance(value, float) else value), place
+    same_figures(chosen / "whole", chosen / "killed")
+
+
+def test_killed_while_a_student_is_trained(recipe: Recipe, tmp_path: Path) -> None:
+    """The same with one kill and few rows."""
+    few = StudySettings(
+        systems=("colbert", "collective-0.5"), timed_queries=0, sweep=False, examples=0, measures=("nDCG@10",)
+    )
+    small = replace(recipe, study=few)
+    write_json(tmp_path / "recipe.json", small.as_dict())
+    study(small, tmp_path / "whole")
+    code, said = ended(start(tmp_path, tmp_path / "killed", "student (collective)"))
+    assert code == -signal.SIGKILL, said
+    assert (tmp_path / "killed" / "seed-0" / "theta" / "manifest.json").exists(), "θ was done"
+    assert not (tmp_path / "killed" / "seed-0" / "students" / "collective-0.5" / "model").exists()
+    study(small, tmp_path / "killed")
+    same_figures(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_second_writer_is_told_who_holds_the_study(recipe: Recipe, tmp_path: Path) -> None:
