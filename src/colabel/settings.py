@@ -243,6 +243,9 @@ class CrossEncoderSettings(Settings):
     learning_rate: float = setting(1e-4, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     warmup: float = setting(0.1, low=0.0, high=0.99, help="share of the steps in which the learning rate rises")
     weight_decay: float = setting(0.01, low=0.0, high=1.0, help="weight decay of AdamW")
+    precision: str = setting(
+        "auto", choices=("auto", "fp32", "bf16", "fp16"), help="arithmetic of training on a GPU; a CPU trains in fp32"
+    )
     max_length: int = setting(256, low=16, high=32_768, help="tokens of a query and a passage together, at most")
     batch_tokens: int = setting(8192, low=64, high=1_000_000, help="padded tokens that are scored at once")
     save_seconds: float = setting(120.0, low=0.0, high=86_400.0, help="time between two save points")
@@ -273,7 +276,8 @@ class FitSettings(Settings):
     mining: str = setting(
         "none",
         choices=("none", "margin", "share"),
-        help="leave out negatives whose score is above the positive's minus mining_margin, or above mining_share of it",
+        help="leave out negatives whose score by θ is above the positive's minus mining_margin, or above mining_share "
+        "of it",
     )
     mining_margin: float = setting(0.0, low=0.0, high=1000.0, help="see 'mining'")
     mining_share: float = setting(0.95, low=0.01, high=1.0, help="see 'mining'")
@@ -321,6 +325,12 @@ class TrainSettings(FitSettings):
 
     section: ClassVar[str] = "train"
 
+    mining: str = setting(
+        "none",
+        choices=("none", "margin", "share"),
+        help="leave out negatives whose score by BM25 is above the positive's minus mining_margin, or above "
+        "mining_share of it; a query whose positive is not among its 'candidates' keeps them all",
+    )
     teacher: str = setting(
         "auto",
         choices=("auto", "train", "take"),
@@ -371,8 +381,8 @@ class DistilSettings(FitSettings):
     floor: str = setting(
         "raise",
         choices=("none", "raise", "set"),
-        help="the labelled passage's teacher score: as it is, at least the highest of its group (the authors), or "
-        "exactly the highest of the group's others",
+        help="the labelled passage's teacher score: as it is, at least the highest of all passages that its query is "
+        "compared with (the authors; see 'scope'), or exactly the highest of the others",
     )
     hard_weight: float = setting(0.0, low=0.0, high=1000.0, help="weight of a hard-label term beside the distillation")
     hard_scope: str = setting(

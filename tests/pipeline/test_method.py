@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
 
 from colabel import DataSettings, Recipe, run
 from colabel.artefacts import read_manifest
@@ -24,6 +23,8 @@ from colabel.errors import ColabelError, SettingsError, UsageError
 from colabel.pipeline import Chain, Workbench, changed_settings, parse_system
 from colabel.pipeline.planning import plan_run
 from colabel.settings import LabelSettings
+from colabel.train import AskedTeacher, DevPool, StoredScores
+from tests.train.test_interruptions import furthest
 
 SMALL_OF_COMMANDS = (
     *(("encoder", key, value) for key, value in {"dimension": 16, "projection_sample": 16, "query_length": 12}.items()),
@@ -137,15 +138,62 @@ def test_cross_encoders_score_only_what_training_draws(recipe: Recipe, finished:
 
 
 def test_the_whole_batch_asks_the_teacher_while_training(recipe: Recipe, finished: Path) -> None:
-    batch = replace(recipe, distil=replace(recipe.distil, scope="batch"))
-    chain = Chain(Workbench(batch, finished), finished, batch.seed)
+    assert recipe.distil.scope == "batch"
+    chain = Chain(Workbench(recipe, finished), finished, recipe.seed)
+    for slug in ("self-kd", "collective-0.5"):
+        assert isinstance(chain.target(parse_system(slug)), AskedTeacher)
+        assert (finished / "labels" / slug / "manifest.json").exists(), "labels are for people, too"
     student = chain.student(parse_system("self-kd"))
     assert student.manifest.settings["scope"] == "batch"
-    assert (finished / "labels" / "self-kd" / "manifest.json").exists(), "labels are for people, too"
-    dear = chain.student(parse_system("ce-kd"))
+    dear = chain.target(parse_system("ce-kd"))
+    assert isinstance(dear, StoredScores)
+    assert dear.any_passage
     scored = read_manifest(finished / "labels" / "ce-kd").counts["scored"]
-    assert scored <= batch.distil.steps * batch.distil.batch_queries * batch.distil.passages, "no pair more than before"
-    assert all(math.isfinite(line["loss"]) for line in dear.log if "loss" in line)
+    drawn = recipe.distil.steps * recipe.distil.batch_queries * recipe.distil.passages
+    assert scored <= drawn, "no pair more than in the scope of a group"
+    lines = [line for line in chain.student(parse_system("ce-kd")).log if "loss" in line]
+    assert lines
+    assert all(math.isfinite(line["loss"]) for line in lines)
+
+
+def test_a_querys_own_passages_are_looked_up_in_the_labels(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    group = replace(recipe, distil=replace(recipe.distil, scope="group"))
+    chain, system = Chain(Workbench(group, finished), finished, group.seed), parse_system("collective-0.5")
+    target = chain.target(system)
+    assert isinstance(target, StoredScores)
+    assert not target.any_passage
+    student = chain.train_student(system, chain.own_settings(system), tmp_path / "model")
+    assert student.manifest.settings["scope"] == "group"
+    assert all(line["taught"] == 1.0 for line in student.log if "loss" in line)
+    asked = read_manifest(finished / "students" / system.slug / "model")
+    assert student.manifest.inputs["groups"] == asked.inputs["groups"]
+    assert student.manifest.inputs["target"] != asked.inputs["target"]
+
+
+def test_every_teacher_may_be_treated_alike(recipe: Recipe, finished: Path) -> None:
+    """With others = "irrelevant" nothing but the target differs from the rows of cross-encoders."""
+    alike = replace(recipe, distil=replace(recipe.distil, others="irrelevant"))
+    chain = Chain(Workbench(alike, finished), finished, 0)
+    system = parse_system("collective-0.5")
+    target = chain.target(system)
+    assert isinstance(target, StoredScores)
+    before = Chain(Workbench(recipe, finished), finished, 0).target(system)
+    assert target.fingerprint != before.fingerprint
+
+
+def test_evaluations_take_the_encoders_batches(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of θ and of a student alike."""
+    asked = []
+    evaluate = DevPool.evaluate
+
+    def watch(self: DevPool, model: Any, measures: Any, batch_tokens: int) -> dict[str, float]:
+        asked.append(batch_tokens)
+        return evaluate(self, model, measures, batch_tokens)
+
+    monkeypatch.setattr(DevPool, "evaluate", watch)
+    careful = replace(recipe, encoder=replace(recipe.encoder, batch_tokens=128))
+    Chain(Workbench(careful, tmp_path), tmp_path, 0).student(parse_system("colbert-hn"))
+    assert asked == [128] * 6, "before the first and after each of two steps, of θ and of the student"
 
 
 def test_hidden_labels_change_no_training_artefact(recipe: Recipe, tmp_path: Path) -> None:
@@ -286,9 +334,11 @@ def test_several_processes_from_the_command_line(recipe: Recipe, tmp_path: Path)
     [train]
     steps = 3
     batch_queries = 4
+    learning_rate = 1e-3
     evaluate_every = 3
     [distil]
     steps = 3
+    learning_rate = 1e-3
     batch_queries = 4
     passages = 3
     scope = "batch"
@@ -303,12 +353,10 @@ def test_several_processes_from_the_command_line(recipe: Recipe, tmp_path: Path)
     assert both.stdout.count("the student:") == 1
     one = subprocess.run([sys.executable, *call, tmp_path / "one"], check=False, **how)
     assert one.returncode == 0, one.stderr
-    weights = [
-        load_file(tmp_path / name / "students" / "collective-0.5" / "model" / "model.safetensors")
-        for name in ("one", "both")
-    ]
-    for name, tensor in weights[0].items():
-        assert "key.bias" in name or float((tensor - weights[1][name]).abs().max()) <= 1e-4, name
+    student = Path("students") / "collective-0.5" / "model"
+    # Reached: 2e-5 after both stages. Where one process looks its queries up in the wrong order, it is 4e-3.
+    assert furthest(tmp_path / "one" / student, tmp_path / "both" / student, leave_out="key.bias") <= 1e-4
+    assert furthest(tmp_path / "one" / student, tmp_path / "one" / "theta", leave_out="key.bias") > 1e-3
     torchrun[-1] = "4"
     call[-1:] = ["--teacher", "uniform", "--out"]
     four = subprocess.run([*torchrun, *call, tmp_path / "four"], check=False, **how)

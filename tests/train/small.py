@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,4 +87,17 @@ class Overlap:
                 if row >= 0:
                     text = self._dataset.passages[row].full_text.split()
                     scores[place, column] = sum(text.count(word) for word in words) - 0.1 * len(text)
+        return scores
+
+
+class Silent(Overlap):
+    """The same, and it says nothing of some queries."""
+
+    def __init__(self, dataset: Dataset, queries: Collection[str]) -> None:
+        super().__init__(dataset)
+        self._unknown = queries
+
+    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        scores = super().score(query_ids, rows)
+        scores[[query_id in self._unknown for query_id in query_ids]] = np.nan
         return scores

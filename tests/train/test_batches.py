@@ -72,7 +72,7 @@ def test_vectors_in_training_are_those_of_encoding(
     small: Small, model: Any, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorted by length and cut into several forward passes, they come back in their order."""
-    monkeypatch.setattr("colabel.train.forward._TOKENS_AT_ONCE", {"cpu": 30})
+    monkeypatch.setattr("colabel.train.forward._TOKENS_ON_CPU", 30)
     rows, batch = batch_of(small, model)
     texts = [row["query"] for row in rows] if column == "query" else [text for row in rows for text in row["passage"]]
     features = {name.removeprefix(f"{column}_"): value for name, value in batch.items() if name.startswith(column)}

@@ -16,10 +16,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from colabel.artefacts import read_manifest
+from colabel.artefacts import Plan, read_manifest
 from colabel.data import Dataset, load_dataset
 from colabel.encode.weights import resolve_model
-from colabel.errors import DataError, TrainingError, UsageError
+from colabel.errors import DataError, SettingsError, TrainingError, UsageError
 from colabel.ranking import Bm25, Ranking, rank
 from colabel.settings import CrossEncoderSettings, RankSettings
 from colabel.teachers import CrossEncoderTeacher
@@ -165,10 +165,44 @@ def test_up_to_date_is_not_trained_again(
 ) -> None:
     out = train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / "ce", settings=SHORT, device="cpu")
     before = (out / "model.safetensors").stat().st_mtime_ns
-    slow = CrossEncoderSettings(**{**SHORT.as_dict(), "save_seconds": 999.0, "batch_tokens": 64, "models": ("x",)})
+    slow = replace(SHORT, save_seconds=999.0, batch_tokens=64, models=("x",), precision="fp32")
     monkeypatch.setattr(pair_trainer, "train_pairs", lambda *_, **__: pytest.fail("trained again"))
     train_cross_encoder(dataset, ranking, str(tiny_model), out, settings=slow, device="cpu")
     assert (out / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_half_precision(
+    tiny_model: Path, dataset: Dataset, ranking: Ranking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused on a CPU, where it would be slow; the trainer is tried with it all the same."""
+
+    def train(name: str, precision: str) -> Path:
+        settings = replace(SHORT, precision=precision)
+        return train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / name, settings=settings, device="cpu")
+
+    with pytest.raises(SettingsError, match=r"'cross_encoder\.precision' is 'bf16', and the training runs on a CPU"):
+        train("refused", "bf16")
+    full = train("full", "auto")
+    monkeypatch.setattr("colabel.train.cross_encoder.choose_precision", lambda *_: "bf16")
+    half = train("half", "auto")
+    assert not same(full, half)
+    assert read_manifest(half).counts["loss"] == pytest.approx(read_manifest(full).counts["loss"], rel=0.02)
+    assert {values.dtype for values in weights(half).values()} == {torch.float32}
+
+
+def test_a_precision_that_was_chosen_names_the_cross_encoder(
+    tiny_model: Path, dataset: Dataset, ranking: Ranking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the default does not: what was trained before there was a choice is not trained again."""
+    plans: list[Plan] = []
+    monkeypatch.setattr("colabel.train.cross_encoder.build", lambda _, plan, __: plans.append(plan))
+    monkeypatch.setattr("colabel.train.cross_encoder.check_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    for device, precision in (("cpu", "auto"), ("cpu", "fp32"), ("cuda", "auto"), ("cuda", "fp32"), ("cuda", "fp16")):
+        settings = replace(SHORT, precision=precision)
+        train_cross_encoder(dataset, ranking, str(tiny_model), tmp_path / "ce", settings=settings, device=device)
+    assert [plan.settings.get("precision") for plan in plans] == [None, None, None, "fp32", "fp16"]
+    assert len({plan.fingerprint for plan in plans}) == 3
 
 
 @pytest.mark.parametrize("loss", ["listwise", "binary"])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import types
+import unittest.mock
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from colabel.progress import Task
 from colabel.settings import CollectiveSettings, DistilSettings, EncoderSettings, TrainSettings
 from colabel.train import (
     AskedTeacher,
+    DevPool,
     HardLabels,
     Target,
     TrainedModel,
@@ -43,9 +45,11 @@ from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_compl
 from colabel.train.fit import GroupTrainer, check_device, choose_precision
 from colabel.train.losses import Outcome
 from colabel.train.scale import teacher_scale
-from tests.train.small import ENCODER, Overlap, Small
+from tests.train.small import ENCODER, Overlap, Silent, Small
 
-BY_HEART = TrainSettings(steps=60, batch_queries=5, passages=3, learning_rate=2e-3, evaluate_every=30)
+BY_HEART = TrainSettings(
+    steps=60, batch_queries=5, passages=3, learning_rate=2e-3, evaluate_every=30, tensorboard=False
+)
 SHORT = DistilSettings(steps=4, batch_queries=2, passages=3, learning_rate=1e-3, evaluate_every=0, log_every=1)
 
 
@@ -277,20 +281,71 @@ def test_a_loss_that_is_no_number_stops_with_a_remedy(
     def full(*args: Any, **kwargs: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
 
-    monkeypatch.setattr(GroupTrainer, "training_step", full)
-    with pytest.raises(TrainingError, match=r"2 queries × 3 passages a step: lower 'distil\.batch_queries'"):
-        student(small, tmp_path / "full")
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupTrainer, "training_step", full)
+        with pytest.raises(TrainingError, match=r"2 queries × 3 passages a step: lower 'distil\.batch_queries'"):
+            student(small, tmp_path / "full")
+    monkeypatch.setattr("colabel.train.evaluator.DevPool.evaluate", full)
+    dev, settings = (
+        dev_pool(small.dataset, small.dev, queries=5, depth=20),
+        dataclasses.replace(SHORT, evaluate_every=2),
+    )
+    words = (
+        r"5 dev queries × 20 passages of an evaluation: lower 'encoder\.batch_tokens' \(now 77\), 'distil\.evaluate_q"
+    )
+    with pytest.raises(TrainingError, match=words):
+        student(small, tmp_path / "full", settings=settings, dev=dev, batch_tokens=77)
+
+
+def test_evaluations_encode_as_many_tokens_at_once_as_they_are_told(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def evaluate(self: DevPool, model: Any, measures: Sequence[str], batch_tokens: int) -> dict[str, float]:
+        asked.append(batch_tokens)
+        return {"nDCG@10": 0.5}
+
+    monkeypatch.setattr(DevPool, "evaluate", evaluate)
+    dev = dev_pool(small.dataset, small.dev, queries=5, depth=20)
+    settings = TrainSettings(steps=2, batch_queries=2, evaluate_every=2)
+    train_teacher(
+        small.dataset, small.encoder, small.train, tmp_path / "t", settings=settings, dev=dev, batch_tokens=77
+    )
+    student(small, tmp_path / "s", settings=dataclasses.replace(SHORT, evaluate_every=4), dev=dev)
+    assert asked == [77, 77, 4096, 4096]
+
+
+def drawn(small: Small, steps: slice) -> list[str]:
+    """Queries of some steps of a short run, in which each query comes once."""
+    groups = groups_for(pool_from_ranking(small.dataset, small.train, depth=20), SHORT, 0)
+    ids = [groups.pool.query_ids[number] for number in groups.queries.tolist()]
+    assert len(set(ids)) == len(ids) == SHORT.steps * SHORT.batch_queries
+    return [query_id for step in range(SHORT.steps)[steps] for query_id in ids[2 * step : 2 * step + 2]]
 
 
 def test_a_teacher_that_scored_none_of_the_drawn_pairs_is_noticed(small: Small, tmp_path: Path) -> None:
     """As happens with labels whose pairs were chosen for another seed."""
-
-    class Mute(Overlap):
-        def score(self, query_ids: Any, rows: Any) -> Any:
-            return np.full(rows.shape, np.nan, dtype=np.float32)
-
+    mute = AskedTeacher(Silent(small.dataset, small.dataset.queries))
     with pytest.raises(TrainingError, match="'overlap' has scored none of the passages drawn up to step 1"):
-        student(small, tmp_path / "mute", AskedTeacher(Mute(small.dataset)))
+        student(small, tmp_path / "mute", mute)
+    helped = student(small, tmp_path / "helped", mute, settings=dataclasses.replace(SHORT, hard_weight=0.5))
+    assert [line["taught"] for line in helped.log] == [0.0] * 4
+    assert not same(helped.folder, small.encoder), "the labels teach"
+
+
+def test_a_teacher_may_have_nothing_to_say_for_a_while(small: Small, tmp_path: Path) -> None:
+    first = AskedTeacher(Silent(small.dataset, drawn(small, slice(1, None))))
+    model = student(small, tmp_path / "first", first)
+    assert [line["taught"] for line in model.log] == [1.0, 0.0, 0.0, 0.0]
+    rare = dataclasses.replace(SHORT, log_every=3, save_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        student(small, tmp_path / "resumed", first, settings=rare, progress=HaltsAfter(2))
+    resumed = student(small, tmp_path / "resumed", first, settings=rare)
+    assert [(line["step"], line["taught"]) for line in resumed.log] == [(3, 0.0), (4, 0.0)], "taught before the halt"
+    late = AskedTeacher(Silent(small.dataset, drawn(small, slice(0, 3))))
+    with pytest.raises(TrainingError, match="drawn up to step 3"):
+        student(small, tmp_path / "late", late, settings=rare)
 
 
 def test_what_does_not_fit_is_refused_before_training(small: Small, tmp_path: Path) -> None:
@@ -348,6 +403,19 @@ class Bar:
         self.told.append("closed")
 
 
+class HaltsAfter(Bar):
+    """Stops a training once a number of steps is done, of which the last is not saved."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._left = step
+
+    def advance(self, steps: int = 1) -> None:
+        self._left -= steps
+        if not self._left:
+            raise KeyboardInterrupt
+
+
 def test_progress_and_silence(small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bar = Bar()
     student(small, tmp_path / "m", progress=bar)
@@ -378,6 +446,20 @@ def test_tensorboard_where_it_is_installed(small: Small, tmp_path: Path, monkeyp
     assert told[-1] == "closed"
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert student(small, tmp_path / "none").log
+
+
+def test_tensorboard_goes_on_behind_the_save_point(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is logged at the save point's own step stays, as in the log: the writer hides from ``purge_step`` on."""
+    writer = unittest.mock.MagicMock()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=writer))
+    settings = dataclasses.replace(SHORT, save_every=2)
+    with pytest.raises(KeyboardInterrupt):
+        student(small, tmp_path / "m", settings=settings, progress=HaltsAfter(3))
+    model = student(small, tmp_path / "m", settings=settings)
+    assert [call.kwargs["purge_step"] for call in writer.call_args_list] == [None, 3]
+    assert [line["step"] for line in model.log] == [1, 2, 3, 4]
 
 
 def test_the_weights_do_change_and_all_of_them(small: Small, teacher: TrainedModel) -> None:

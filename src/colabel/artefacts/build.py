@@ -76,9 +76,9 @@ class Workspace:
         final.parent.mkdir(parents=True, exist_ok=True)
         temporary = final.with_name(_TEMPORARY + final.name)
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(final)
-        _sync(final.parent)
+        sync(final.parent)
         self.keep_time()
 
 
@@ -131,7 +131,7 @@ def copy_artefact(source: Path, folder: Path) -> Manifest:
         for name in [*manifest.files, MANIFEST_FILE]:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, partial / name)
-            _sync(partial / name)
+            sync(partial / name)
         return _publish(partial, folder)
 
 
@@ -144,9 +144,9 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all, outside an artefact."""
     temporary = path.with_name(_TEMPORARY + path.name)
     temporary.write_text(text, encoding="utf-8")
-    _sync(temporary)
+    sync(temporary)
     temporary.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def _final_place(folder: Path) -> Path:
@@ -234,7 +234,7 @@ def _prepare(partial: Path, plan: Plan) -> None:
         return
     temporary = partial / f"{_TEMPORARY}plan"
     temporary.write_text(plan.fingerprint, encoding="ascii")
-    _sync(temporary)
+    sync(temporary)
     temporary.replace(plan_file)
 
 
@@ -277,7 +277,7 @@ def _publish(partial: Path, folder: Path) -> Manifest:
     if folder.exists():
         folder.rename(outdated)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(outdated, ignore_errors=True)
     return manifest
 
@@ -302,7 +302,8 @@ def _read_seconds(path: Path) -> float:
         return 0.0
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -96,6 +96,7 @@ class Chain:
             seed=self.seed,
             dev=self.bench.bm25_dev_pool,
             device=self.recipe.encoder.device,
+            batch_tokens=self.recipe.encoder.batch_tokens,
             progress=self.progress,
         )
         return trained.folder
@@ -309,6 +310,7 @@ class Chain:
             seed=self.seed,
             dev=self.dev_pool,
             device=self.recipe.encoder.device,
+            batch_tokens=self.recipe.encoder.batch_tokens,
             about=about,
             progress=self.progress,
         )

@@ -5,7 +5,7 @@ from colabel.train.cross_encoder import train_cross_encoder
 from colabel.train.evaluator import DevPool, dev_pool
 from colabel.train.export import export_pylate
 from colabel.train.groups import DrawnPairs, Groups, Mining, draw_groups
-from colabel.train.pool import Pool, pool_from_labels, pool_from_ranking
+from colabel.train.pool import Pool, pool_from_ranking
 from colabel.train.processes import is_main_process, main_process_first
 from colabel.train.reranking import RerankQuality, rerank_quality
 from colabel.train.targets import AskedTeacher, DrawnScores, HardLabels, StoredScores, Target
@@ -33,7 +33,6 @@ __all__ = [
     "is_main_process",
     "main_process_first",
     "open_model",
-    "pool_from_labels",
     "pool_from_ranking",
     "rerank_quality",
     "train_cross_encoder",

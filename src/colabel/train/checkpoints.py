@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
+
+from colabel.artefacts.build import sync
 
 _COMPLETE = "complete"
 
@@ -15,9 +16,9 @@ def mark_complete(folder: Path, step: int) -> None:
     place = folder / f"checkpoint-{step}"
     for path in place.rglob("*"):
         if path.is_file():
-            _sync(path)
+            sync(path)
     (place / _COMPLETE).touch()
-    _sync(place)
+    sync(place)
 
 
 def drop_outdated(folder: Path, keep: set[int]) -> None:
@@ -43,11 +44,3 @@ def _save_points(folder: Path) -> list[tuple[int, Path]]:
         return []
     names = ((re.fullmatch(r"checkpoint-(\d+)", place.name), place) for place in folder.iterdir())
     return [(int(match.group(1)), place) for match, place in names if match]
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

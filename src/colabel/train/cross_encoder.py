@@ -18,7 +18,7 @@ from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.settings import CrossEncoderSettings
 from colabel.teachers.pairs import load_cross_encoder
-from colabel.train.fit import check_device
+from colabel.train.fit import check_device, choose_precision
 from colabel.train.groups import Groups, draw_groups
 from colabel.train.pool import pool_from_ranking
 from colabel.train.processes import process_count
@@ -66,10 +66,13 @@ def train_cross_encoder(
     """
     settings = settings or CrossEncoderSettings()
     place = check_device(device)
+    precision = choose_precision(settings, place)
     name, layers = split_layers(model)
     weights = resolve_model(name)
     check_exists(weights)
     kept = {key: value for key, value in settings.as_dict().items() if key not in _OTHER}
+    if settings.precision == "auto" or place == "cpu":  # nobody chose, or there is no choice
+        del kept["precision"]
     inputs = {
         "weights": weights_fingerprint(weights),
         "passages": dataset.passages.fingerprint,
@@ -82,7 +85,7 @@ def train_cross_encoder(
             raise UsageError("a cross-encoder is trained by one process; run the command once without torchrun first")
         groups = _groups(dataset, negatives, split, settings, seed)
         base = _load_base(weights, layers, place, seed)
-        _train(base, dataset, groups, settings, space, seed, progress)
+        _train(base, dataset, groups, settings, space, seed, precision, progress)
         counts = {"queries": len(groups.pool), "pairs": len(groups) * groups.size, "filled": groups.filled}
         loss = _final_loss(space.folder)
         _tell_whether_it_learnt(model, loss, settings)
@@ -164,6 +167,7 @@ def _train(
     settings: CrossEncoderSettings,
     space: Workspace,
     seed: int,
+    precision: str,
     progress: Progress,
 ) -> None:
     from torch.nn import Identity
@@ -174,7 +178,15 @@ def _train(
     queries = [dataset.queries[query_id] for query_id in groups.pool.query_ids]
     texts = GroupTexts(dataset, groups)
     train_pairs(
-        base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress, saved=space.keep_time
+        base,
+        texts,
+        settings,
+        space.folder,
+        queries=queries,
+        seed=seed,
+        precision=precision,
+        progress=progress,
+        saved=space.keep_time,
     )
     base.activation_fn = Identity()  # whoever loads it gets the scores that we get
     with no_progress_bars():

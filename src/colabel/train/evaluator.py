@@ -15,7 +15,7 @@ from colabel.data.splits import DEV, stable_fraction
 from colabel.encode import Encoder
 from colabel.errors import DataError
 from colabel.maxsim import score_candidates
-from colabel.measures import mean_values, measure_run, parse_measure
+from colabel.measures import mean_values, measure_run
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.train.pool import check_collection
@@ -89,8 +89,3 @@ def dev_pool(dataset: Dataset, ranking: Ranking, *, queries: int, depth: int, sp
         "depth": depth,
     }
     return DevPool(chosen, rows, labels, dataset, fingerprint(names))
-
-
-def check_measure(name: str) -> None:
-    """Refuse a measure that does not exist, before training starts."""
-    parse_measure(name)

@@ -22,7 +22,7 @@ from colabel.encode.prepare import choose_device
 from colabel.encode.quiet import no_progress_bars
 from colabel.errors import SettingsError, TrainingError, UsageError
 from colabel.progress import SILENT, Progress
-from colabel.settings import FitSettings
+from colabel.settings import CrossEncoderSettings, FitSettings
 from colabel.train.batches import GroupTexts, collator_for
 from colabel.train.checkpoints import drop_outdated, last_checkpoint, mark_complete
 from colabel.train.evaluator import DevPool
@@ -52,7 +52,8 @@ class Job:
     settings: FitSettings
     seed: int
     dev: DevPool | None
-    device: str = "auto"
+    device: str
+    batch_tokens: int
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,14 @@ def fit(job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[],
         args=arguments,
         train_dataset=GroupTexts(job.dataset, job.groups),
         loss=objective,
-        evaluator=DevEvaluator(job.dev, job.settings.measure) if evaluating and job.dev else None,
+        evaluator=DevEvaluator(job.dev, job.settings, job.batch_tokens) if evaluating and job.dev else None,
         data_collator=collator_for(model),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Keeper(job.settings, evaluating=evaluating))
     bar = ProgressBar(progress, job.what)
     if is_main_process():
-        told = TrainingLog(folder / "training", objective.meter, job.target.name, tensorboard=job.settings.tensorboard)
-        trainer.add_callback(told)
+        trainer.add_callback(_log(job, folder / "training", objective))
         trainer.add_callback(bar)
     if saved is not None:
         trainer.add_callback(AfterSaving(saved))
@@ -159,7 +159,7 @@ def check_device(name: str) -> str:
     return device
 
 
-def choose_precision(settings: FitSettings, device: str) -> str:
+def choose_precision(settings: FitSettings | CrossEncoderSettings, device: str) -> str:
     """The arithmetic of a device: fp32 on a CPU, where half precision is slow or missing."""
     wanted = settings.precision
     if device == "cpu":
@@ -218,6 +218,16 @@ def _arguments(
     )
     arguments._n_gpu = min(1, arguments._n_gpu)  # one process, one GPU: several are for torchrun
     return arguments
+
+
+def _log(job: Job, folder: Path, objective: Objective) -> TrainingLog:
+    return TrainingLog(
+        folder,
+        objective.meter,
+        job.target.name,
+        hard_labels=job.comparison.hard_weight > 0,
+        tensorboard=job.settings.tensorboard,
+    )
 
 
 def _finished(state: TrainerState, settings: FitSettings) -> bool:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from colabel.encode.encoder import length_batches
 
-_TOKENS_AT_ONCE = {"cpu": 1024}
-_TOKENS_AT_ONCE_ELSEWHERE = 32_768
+_TOKENS_ON_CPU, _TOKENS_ON_GPU = 1024, 32_768  # that go through the model at once
 
 
 def embed(model: Any, features: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -20,7 +19,7 @@ def embed(model: Any, features: dict[str, Any]) -> tuple[Tensor, Tensor]:
     mask keeps its type: a float mask holds weights.
     """
     lengths = _lengths(features)
-    budget = _TOKENS_AT_ONCE.get(features["input_ids"].device.type, _TOKENS_AT_ONCE_ELSEWHERE)
+    budget = _TOKENS_ON_CPU if features["input_ids"].device.type == "cpu" else _TOKENS_ON_GPU
     order: list[int] = []
     vectors, masks = [], []
     for rows in length_batches(lengths, budget):

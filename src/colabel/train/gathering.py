@@ -1,4 +1,4 @@
-"""Passages of all processes, so that a query is compared with the whole step's and not with those of its process."""
+"""What makes several processes train as one: passages of all of them, and means over the queries of all of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from colabel.train.losses import Outcome
+
 
 def from_all_processes(passages: Tensor, mask: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
     """Vectors [P, length, D], masks [P, length] and rows of all processes, and the place of our first passage.
 
     Gradients flow back to the process that encoded a passage, from all queries that met it.
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not _connected():
         return passages, mask, rows, 0
     longest = torch.tensor(passages.shape[1], device=passages.device)
     distributed.all_reduce(longest, op=distributed.ReduceOp.MAX)
@@ -23,6 +25,24 @@ def from_all_processes(passages: Tensor, mask: Tensor, rows: Tensor) -> tuple[Te
     first = distributed.get_rank() * len(passages)
     gathered: Tensor = _Gather.apply(passages)  # type: ignore[no-untyped-call]
     return gathered, _gather(mask), _gather(rows), first
+
+
+def over_all_queries(outcome: Outcome) -> Outcome:
+    """A process's part of the mean over the queries of all processes, and how many took part in all of them.
+
+    Training takes the mean over processes, in which a process with few taught queries counts as much as any other; so
+    the loss here is multiplied by processes · ours / all.
+    """
+    if not _connected():
+        return outcome
+    rows = torch.tensor(outcome.rows, device=outcome.loss.device)
+    distributed.all_reduce(rows)
+    share = distributed.get_world_size() * outcome.rows / max(1, int(rows))
+    return Outcome(outcome.loss * share, outcome.entropy, int(rows))
+
+
+def _connected() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
 
 
 class _Gather(torch.autograd.Function):

@@ -140,16 +140,17 @@ class _Sampler:
         return np.concatenate([[positive], negatives]).astype(np.int32)
 
     def _negatives(self, number: int, positive: int) -> Rows:
-        rows, scores = self._pool.candidates(number)
-        unlabelled = ~np.isin(rows, self._pool.positives[number])
-        limit = self._mining.limit(self._own_score(number, positive, rows, scores))
-        kept = unlabelled & (scores <= limit)
-        self.looked_at += int(unlabelled.sum())
-        self.left_out += int(unlabelled.sum() - kept.sum())
+        rows, scores = self._pool.negatives(number)
+        kept = scores <= self._mining.limit(self._own_score(number, positive))
+        self.looked_at += len(rows)
+        self.left_out += len(rows) - int(kept.sum())
         return rows[kept]
 
-    def _own_score(self, number: int, positive: int, rows: Rows, scores: npt.NDArray[np.float32]) -> float:
-        """φ⁺, NaN where nobody knows it."""
+    def _own_score(self, number: int, positive: int) -> float:
+        """φ⁺, NaN where nobody asks for it or knows it."""
+        if self._mining.rule == "none":
+            return float("nan")
+        rows, scores = self._pool.candidates(number)
         own = scores[rows == positive]
         if len(own):
             return float(own[0])

@@ -6,6 +6,7 @@ The evaluations are part of every save point, so an interrupted run decides as a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -13,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from colabel.settings import FitSettings
 from colabel.train.evaluator import DevPool
+from colabel.train.memory import memory_in_words
 
 VALUE = "eval_value"
 """Under this name the chosen measure stands in the trainer's history."""
@@ -21,17 +23,29 @@ VALUE = "eval_value"
 class DevEvaluator(BaseEvaluator):
     """Calls the dev evaluation from within the trainer."""
 
-    def __init__(self, pool: DevPool, measure: str) -> None:
+    def __init__(self, pool: DevPool, settings: FitSettings, batch_tokens: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._pool = pool
-        self._measure = measure
+        self._settings = settings
+        self._batch_tokens = batch_tokens
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """The value of the measure, under its own name and as the value that decides."""
-        value = self._pool.evaluate(model, [self._measure])[self._measure]
-        return {self._measure: value, VALUE.removeprefix("eval_"): value}
+        measure = self._settings.measure
+        with self._memory():
+            value = self._pool.evaluate(model, [measure], self._batch_tokens)[measure]
+        return {measure: value, VALUE.removeprefix("eval_"): value}
+
+    def _memory(self) -> AbstractContextManager[None]:
+        section = self._settings.section
+        queries, depth = self._pool.rows.shape
+        return memory_in_words(
+            f"{queries} dev queries × {depth} passages of an evaluation",
+            f"lower 'encoder.batch_tokens' (now {self._batch_tokens:,}), '{section}.evaluate_queries' or "
+            f"'{section}.evaluate_depth'",
+        )
 
 
 class Keeper(TrainerCallback):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from colabel.teachers.score_file import pair_keys
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -17,11 +19,11 @@ class KnownPositives:
         counts = np.array([len(line) for line in rows], dtype=np.int64)
         owners = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
         flat = np.concatenate([np.asarray(line, dtype=np.int64) for line in rows]) if len(rows) else owners
-        self._pairs = np.unique(_pair(owners, flat))
+        self._pairs = np.unique(pair_keys(owners, flat))
 
     def contains(self, queries: IntArray, rows: IntArray) -> npt.NDArray[np.bool_]:
         """Whether each pair of a query number and a passage row is known to be relevant; shapes broadcast."""
-        wanted = _pair(queries, rows)
+        wanted = pair_keys(queries, rows)
         places = np.searchsorted(self._pairs, wanted)
         places = np.minimum(places, max(0, len(self._pairs) - 1))
         return np.asarray(self._pairs[places] == wanted if len(self._pairs) else wanted < 0, dtype=np.bool_)
@@ -40,8 +42,3 @@ class KnownPositives:
         left_out: npt.NDArray[np.bool_] = (rows == own) | self.contains(queries[:, None], rows)
         np.put_along_axis(left_out, positive[:, None], False, axis=1)
         return left_out
-
-
-def _pair(queries: IntArray, rows: IntArray) -> IntArray:
-    """One number for a query number and a passage row, both below 2³¹."""
-    return (np.asarray(queries, dtype=np.int64) << 32) | np.asarray(rows, dtype=np.int64)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 from colabel.errors import TrainingError
 from colabel.progress import Progress, Task
@@ -29,19 +30,24 @@ _TRAINERS_OWN = {
 }
 
 
-class TrainingLog(TrainerCallback):
+class TrainingLog(TrainerCallback, ExportableState):
     """Writes the log; in process 0 only.
 
     A line of a few steps holds step, loss, learning_rate, gradient_norm, target_entropy (nats), taught (share of the
     queries whose target said something), passages_per_second, teacher_seconds (a step); one of an evaluation holds
-    step and measures.
+    step and measures. How many queries were taught since the first step is part of every save point.
+
+    Args:
+        hard_labels: whether labels teach beside the teacher; if not, a teacher that has said nothing ends the run.
     """
 
-    def __init__(self, folder: Path, meter: Meter, teacher: str, *, tensorboard: bool) -> None:
+    def __init__(self, folder: Path, meter: Meter, teacher: str, *, hard_labels: bool, tensorboard: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / LOG_FILE
         self._meter = meter
         self._teacher = teacher
+        self._hard_labels = hard_labels
+        self._taught = 0
         self._board_folder = folder / BOARD_FOLDER if tensorboard else None
         self._board: Any = None
         self._mark = time.perf_counter()
@@ -53,8 +59,14 @@ class TrainingLog(TrainerCallback):
         """Forget what an interrupted run told of steps that are now done again."""
         kept = [line for line in read_log(self._path) if state.global_step and line["step"] <= state.global_step]
         self._path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        saved: Any = state.stateful_callbacks  # a dict, whatever its annotation says
+        self._taught = saved.setdefault(type(self).__name__, self.state())["attributes"]["taught"]
         self._board = _open_board(self._board_folder, state.global_step)
         self._mark = time.perf_counter()
+
+    def state(self) -> dict[str, Any]:
+        """What the trainer writes into a save point."""
+        return {"args": {}, "attributes": {"taught": self._taught + self._meter.taught}}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Count the time of the step."""
@@ -83,7 +95,7 @@ class TrainingLog(TrainerCallback):
         if "loss" in logs:
             values = self._training_values(logs)
             self._write({"step": state.global_step, **values})
-            if not values["taught"]:
+            if not self._taught and not self._hard_labels:
                 raise TrainingError(
                     f"the teacher '{self._teacher}' has scored none of the passages drawn up to step "
                     f"{state.global_step}, so there is nothing to learn; label again with the pairs of these groups "
@@ -104,13 +116,14 @@ class TrainingLog(TrainerCallback):
     def _training_values(self, logs: dict[str, Any]) -> dict[str, float]:
         done, busy = self._meter.take(), max(self._busy, 1e-9)
         self._busy = 0.0
+        self._taught += done.taught
         steps = max(1, done.steps)
         values = {
             "loss": float(logs["loss"]),
             "learning_rate": float(logs["learning_rate"]),
             "gradient_norm": float(logs.get("grad_norm", 0.0)),
             "target_entropy": done.entropy / steps,
-            "taught": done.taught / max(1, done.queries),
+            "taught": done.taught / max(1, done.queries * process_count()),
             "passages_per_second": done.passages * process_count() / busy,
             "teacher_seconds": done.teacher_seconds / steps,
         }
@@ -189,7 +202,7 @@ def _is_measure(name: str) -> bool:
 
 
 def _open_board(folder: Path | None, step: int) -> Any:
-    """TensorBoard's writer, or None where TensorBoard is not installed or not wanted."""
+    """TensorBoard's writer after a step, or None where TensorBoard is not installed or not wanted."""
     if folder is None:
         return None
     try:
@@ -197,4 +210,4 @@ def _open_board(folder: Path | None, step: int) -> Any:
     except ImportError:
         log.info("nothing is written for TensorBoard, which is not installed (the extra 'tensorboard')")
         return None
-    return SummaryWriter(str(folder), purge_step=step or None)
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)  # hides that step and later ones

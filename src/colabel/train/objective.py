@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from colabel.train.forward import embed
-from colabel.train.gathering import from_all_processes
+from colabel.train.gathering import from_all_processes, over_all_queries
 from colabel.train.groups import Groups
 from colabel.train.known import KnownPositives
 from colabel.train.losses import Outcome, batch_scores, distillation_loss, group_scores, hard_label_loss
@@ -21,7 +21,7 @@ from colabel.train.targets import HardLabels, Target
 
 @dataclass
 class Meter:
-    """What happened since the last log line."""
+    """What happened since the last log line: in this process, but ``taught`` counts the queries of all."""
 
     steps: int = 0
     queries: int = 0
@@ -32,8 +32,9 @@ class Meter:
 
     def take(self) -> Meter:
         """A copy, and start again."""
-        taken = Meter(**self.__dict__)
-        self.__init__()  # type: ignore[misc]
+        taken = replace(self)
+        self.steps = self.queries = self.taught = self.passages = 0
+        self.entropy = self.teacher_seconds = 0.0
         return taken
 
 
@@ -53,8 +54,8 @@ class Objective(nn.Module):
     """What is minimised: hard labels, or KL(teacher ‖ student) with an optional hard-label term.
 
     Takes the features of B queries and of B·(1 + n) passages, and labels int64 [B, 2 + n]: query number and rows. With
-    several processes and the scope ``batch``, every query is compared with the passages of all processes, so that the
-    number of processes does not matter.
+    several processes the mean is over the taught queries of all of them, and in the scope ``batch`` every query is
+    compared with the passages of all of them, so that the number of processes does not matter.
     """
 
     def __init__(self, model: Any, groups: Groups, target: Target, comparison: Comparison) -> None:
@@ -74,7 +75,7 @@ class Objective(nn.Module):
         with torch.autocast(labels.device.type, enabled=False):  # sums of many maxima are too coarse in half precision
             vectors = queries.float(), query_mask, passages.float(), passage_mask
             pairs = _pairs(self._comparison.scope, vectors, labels)
-            outcome = self.compare(*pairs)
+            outcome = over_all_queries(self.compare(*pairs))
             if self._comparison.hard_weight and not isinstance(self._target, HardLabels):
                 if self._comparison.hard_scope != self._comparison.scope:
                     pairs = _pairs(self._comparison.hard_scope, vectors, labels)

@@ -89,22 +89,22 @@ def train_pairs(
     *,
     queries: Sequence[str],
     seed: int,
+    precision: str,
     progress: Progress,
     saved: Callable[[], None] = lambda: None,
 ) -> None:
     """Train ``model`` in place over the groups in their order, from the last save point in ``folder`` if there is one.
 
     Save points are the trainer's own checkpoints, in a folder that is removed at the end. ``queries`` are all that may
-    come, so that those too long to leave room for a passage are cut, and said, once. ``saved`` is called after each
-    save point.
+    come, so that those too long to leave room for a passage are cut, and said, once. ``precision`` is 'fp32', 'bf16' or
+    'fp16'. ``saved`` is called after each save point.
     """
     reader = PairReader(model, settings.max_length)
     cut = {whole: fitted for whole, fitted in zip(queries, reader.fit_queries(queries), strict=True) if whole != fitted}
     last = last_checkpoint(folder / _CHECKPOINTS)
     _cut_log(folder / LOG_FILE, 0 if last is None else int(last.rpartition("-")[2]))
-    trainer = _Trainer(
-        model, PairLoss(model, reader, settings.loss), texts, cut, _arguments(settings, folder, model, seed)
-    )
+    arguments = _arguments(settings, folder, model, seed, precision)
+    trainer = _Trainer(model, PairLoss(model, reader, settings.loss), texts, cut, arguments)
     bar = ProgressBar(progress, "training the cross-encoder")
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(bar)
@@ -127,7 +127,7 @@ def _memory(settings: CrossEncoderSettings) -> AbstractContextManager[None]:
 
 
 def _arguments(
-    settings: CrossEncoderSettings, folder: Path, model: CrossEncoder, seed: int
+    settings: CrossEncoderSettings, folder: Path, model: CrossEncoder, seed: int, precision: str
 ) -> CrossEncoderTrainingArguments:
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(folder / _CHECKPOINTS),
@@ -141,8 +141,8 @@ def _arguments(
         optim="adamw_torch",
         seed=seed,
         use_cpu=model.device.type == "cpu",
-        bf16=False,
-        fp16=False,
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
         eval_strategy="no",
         save_strategy="no",  # save points go by the clock
         logging_steps=1,
@@ -210,7 +210,8 @@ class _Log(TrainerCallback):
         loss = float(logs["loss"])
         if not math.isfinite(loss):
             raise TrainingError(
-                f"the cross-encoder's loss is {loss} at step {state.global_step}; lower 'cross_encoder.learning_rate'"
+                f"the cross-encoder's loss is {loss} at step {state.global_step}; lower 'cross_encoder.learning_rate', "
+                'and on a GPU try cross_encoder.precision = "fp32"'
             )
         line = {
             "step": state.global_step,

@@ -1,7 +1,7 @@
 """Candidates of every training query: its labelled positives, and the passages from which negatives are drawn.
 
-Rows of candidates stay on disk, in the blocks of the ranking or of the labels that they come from: a pool of half a
-million queries with 1,000 candidates each would be 4 GB.
+Rows of candidates stay on disk, in the blocks of the ranking that they come from: a pool of half a million queries with
+1,000 candidates each would be 4 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from colabel.data.splits import TRAIN
 from colabel.data.strings import StringTable
 from colabel.errors import DataError
 from colabel.index.store import allow_open_files
-from colabel.labels.artefact import Labels
 from colabel.ranking import Ranking
 
 Rows = npt.NDArray[np.int32]
@@ -83,37 +82,12 @@ def pool_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: 
     for number, (query_ids, rows, scores) in enumerate(ranking.blocks()):
         blocks.append(_Candidates(rows, scores))
         places.update({query_id: (number, line) for line, query_id in enumerate(query_ids)})
-    named = {"ranking": ranking.manifest.fingerprint, "depth": depth}
-    return _pool(dataset, split, named, blocks, places, depth)
-
-
-def pool_from_labels(dataset: Dataset, labels: Labels) -> Pool:
-    """The candidates of a label artefact, with φ of the teacher θ as their scores."""
-    check_collection(dataset, labels.passage_ids, str(labels.folder))
-    blocks, places, width = [], {}, 1
-    for number, block in enumerate(labels.blocks()):
-        blocks.append(_Candidates(block.rows, block.base))
-        places.update({query_id: (number, line) for line, query_id in enumerate(block.query_ids)})
-        width = max(width, block.rows.shape[1])
-    # Which candidates there are does not depend on the teacher that scored them, so every student draws the same.
-    knowledge = labels.manifest.inputs["knowledge"]
-    named = {"knowledge": knowledge, "candidates": labels.manifest.settings["candidates"]}
-    return _pool(dataset, labels.split, named, blocks, places, width)
-
-
-def _pool(
-    dataset: Dataset,
-    split: str,
-    named: dict[str, object],
-    blocks: list[_Candidates],
-    places: dict[str, tuple[int, int]],
-    depth: int,
-) -> Pool:
     positives, empty = _positive_rows(dataset, split)
     query_ids = sorted(positives)  # so that the order of the label file does not matter
     found = [places.get(query_id, (-1, -1)) for query_id in query_ids]
     names = {
-        **named,
+        "ranking": ranking.manifest.fingerprint,
+        "depth": depth,
         "labels": dataset.labels_fingerprint(split),
         "passages": dataset.passages.fingerprint,
         "split": split,

@@ -22,12 +22,13 @@ from colabel.data import Dataset
 from colabel.encode.quiet import no_progress_bars
 from colabel.encode.weights import check_exists, is_late_interaction, weights_fingerprint
 from colabel.errors import UsageError
+from colabel.measures import parse_measure
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
 from colabel.teachers.base import Teacher
 from colabel.train.card import model_card
-from colabel.train.evaluator import DevPool, check_measure
+from colabel.train.evaluator import DevPool
 from colabel.train.fit import Fitted, Job, check_batch, check_device, choose_precision, fit, remove_checkpoints
 from colabel.train.groups import Groups, Mining, draw_groups
 from colabel.train.keeping import evaluations
@@ -117,6 +118,7 @@ def train_teacher(
     seed: int = 0,
     dev: DevPool | None = None,
     device: str = "auto",
+    batch_tokens: int = 4096,
     progress: Progress = SILENT,
 ) -> TrainedModel:
     """Train θ: hard labels, negatives from a ranking of the training queries (the paper: BM25's top 1,000).
@@ -124,11 +126,13 @@ def train_teacher(
     Args:
         start: a prepared encoder (:func:`colabel.encode.prepare_encoder`) or any late-interaction checkpoint.
         dev: what to evaluate on (:func:`colabel.train.dev_pool`); None: the last weights are kept.
+        batch_tokens: padded tokens that an evaluation encodes at once.
     """
     settings = settings or TrainSettings()
     groups = groups_for(pool_from_ranking(dataset, ranking, depth=settings.candidates), settings, seed)
     comparison = Comparison(scope=settings.scope, temperature=settings.temperature)
-    job = Job("training θ", start, dataset, groups, HardLabels(), comparison, settings, seed, dev, device)
+    target = HardLabels()
+    job = Job("training θ", start, dataset, groups, target, comparison, settings, seed, dev, device, batch_tokens)
     return _train(job, out, {}, progress)
 
 
@@ -143,6 +147,7 @@ def distil(
     seed: int = 0,
     dev: DevPool | None = None,
     device: str = "auto",
+    batch_tokens: int = 4096,
     about: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> TrainedModel:
@@ -152,6 +157,7 @@ def distil(
         start: θ's folder.
         groups: what :func:`groups_for` drew; the same for all students that are to be compared.
         target: hard labels, stored scores or a teacher that is asked.
+        batch_tokens: padded tokens that an evaluation encodes at once.
         about: what the model card says of the teacher (β, f_p, …).
     """
     settings = settings or DistilSettings()
@@ -176,12 +182,13 @@ def distil(
         hard_weight=settings.hard_weight,
         hard_scope=settings.hard_scope,
     )
-    job = Job(f"student ({target.name})", start, dataset, groups, target, comparison, settings, seed, dev, device)
+    what = f"student ({target.name})"
+    job = Job(what, start, dataset, groups, target, comparison, settings, seed, dev, device, batch_tokens)
     return _train(job, out, about or {}, progress)
 
 
 def _train(job: Job, out: Path, about: Mapping[str, Any], progress: Progress) -> TrainedModel:
-    check_measure(job.settings.measure)
+    parse_measure(job.settings.measure)  # refused before training starts, not at the first evaluation
     check_exists(str(job.start))
     if not is_late_interaction(str(job.start)):
         raise UsageError(f"{job.start} is a plain encoder; make it a late-interaction model first: prepare_encoder")
