@@ -21,7 +21,7 @@ FLOW: list[set[str]] = [
     {"settings"},
     {"recipe", "artefacts"},
     {"data"},
-    {"encode", "maxsim", "measures"},
+    {"encode", "maxsim", "measures", "paired"},
     {"index"},
     {"ranking"},
     {"collective"},

@@ -442,8 +442,8 @@ class StudySettings(Settings):
         0.0,
         low=0.0,
         high=1.0,
-        help="value on dev (by 'distil.measure') to which students' seconds are counted; 0: the highest that all "
-        "reach that get better than the best start",
+        help="value on dev (by 'distil.measure') to which students' seconds are counted; 0: 1 % above the highest "
+        "that any of them has before training",
     )
     quality_queries: int = setting(
         50, low=1, high=100_000, help="queries whose top passages cross-encoders score to compare teachers, at most"

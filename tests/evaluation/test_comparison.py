@@ -15,7 +15,8 @@ def evaluation(**systems: list[float]) -> Evaluation:
         name: {"AP": {f"q{number}": value for number, value in enumerate(values)}} for name, values in systems.items()
     }
     unjudged = {name: {f"q{number}": float(len(name)) for number in range(len(v))} for name, v in systems.items()}
-    return Evaluation("caves", "test", 1, per_query, unjudged)
+    retrieved = {name: dict.fromkeys(counts, 8.0) for name, counts in unjudged.items()}
+    return Evaluation("caves", "test", 1, per_query, unjudged, retrieved)
 
 
 def noisy(mean: float, seed: int) -> list[float]:
@@ -105,6 +106,7 @@ def test_seeds() -> None:
     assert merged.per_query["x"]["AP"] == pytest.approx({"q0": 0.3, "q1": 0.6})
     assert merged.means["x"]["AP"] == pytest.approx(0.45)
     assert merged.unjudged["x"] == {"q0": 3.0, "q1": 3.0}
+    assert merged.unjudged_share["x"] == 3 / 8
     assert spreads["x"]["AP"].values == pytest.approx((0.3, 0.6))
     assert spreads["x"]["AP"].std == pytest.approx(0.3 / np.sqrt(2))
     assert spreads["y"]["AP"].std is None, "one seed has no spread"

@@ -82,6 +82,7 @@ def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None
     assert found["comparisons"] == json.loads(json.dumps([expected.as_dict()]))
     assert found["means"] == values.means
     assert found["unjudged_at_10"] == values.mean_unjudged
+    assert found["unjudged_share_at_10"] == values.unjudged_share
     assert "comparisons" not in json.loads(call(folder, *names, "--json")[1])
 
 

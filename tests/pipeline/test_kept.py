@@ -17,7 +17,7 @@ class Clock:
 
 
 def test_taken_once(tmp_path: Path) -> None:
-    clock, file = Clock(), tmp_path / "timing" / "colbert.json"
+    clock, file = Clock(), tmp_path / "trials" / "0.json"
     for _ in range(2):
         assert measured_once(file, ["weights", 50], clock) == {"median": 1.0}
     assert measured_once(file, ["weights", 10], clock) == {"median": 2.0}, "another number of queries"

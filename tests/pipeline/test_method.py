@@ -294,9 +294,8 @@ def test_the_papers_cross_encoder_row_starts_from_the_plain_encoder(recipe: Reci
     assert student.manifest.inputs["start"] != equal.manifest.inputs["start"]
     assert student.manifest.inputs["groups"] != equal.manifest.inputs["groups"]
     told = chain.cross_encoder_quality(parse_system("ce3-kd"))
-    assert [text.split(" at ranking the top 4 of ")[0].replace("does not beat", "beats") for text in told] == [
-        f"Cross-encoder {number} beats θ" for number in (1, 2)
-    ]
+    verdict = r"Cross-encoder {} (beats|is worse than|cannot be told from) θ at ranking the top 4 of "
+    assert [bool(re.match(verdict.format(number), text)) for number, text in enumerate(told, start=1)] == [True, True]
     assert chain.cross_encoder_quality(parse_system("mixed")) == told[:1]
 
 

@@ -13,10 +13,16 @@ import pytest
 from colabel import Recipe, study, transfer
 from colabel.artefacts import write_json
 from colabel.cli import main
+from colabel.collective import Feedback, choose_feedback, expand, extract
+from colabel.encode import encode_queries_checked
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
+from colabel.evaluation import read_run_file
+from colabel.index.rescore import rescore
+from colabel.measures import ranked
 from colabel.pipeline import System, changed_settings, plan_study
 from colabel.pipeline.comparison import Study
 from colabel.pipeline.findings import describe
+from colabel.pipeline.quality import label_findings
 from colabel.pipeline.transferring import study_recipe
 from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles, StudyDocument, read_study
@@ -80,8 +86,14 @@ def test_rows_of_every_kind(done: Done) -> None:
     assert "/no/such/model" in (found["ce3-kd"].failed or "")
     assert found["ce-kd"].encoder_passes == found["ce-kd"].pairs, "a pass for every pair"
     labelled = found["collective-0.5"]
-    assert labelled.encoder_passes == 40 + 10, "|D| + |Q|"
-    verdict = r"Cross-encoder 1 (beats|does not beat) θ at ranking the top 40 of \d+ dev queries again: nDCG@10"
+    assert labelled.encoder_passes == labelled.equal_passes == 40 + 10, "|D| + |Q|"
+    assert found["ce-kd"].equal_passes == labelled.pairs, "a pass for every pair that the collective teacher labelled"
+    assert found["bm25"].equal_passes is None
+    assert {one.name: one.value for one in document.collective}["expansion_scale"] == "normalised"
+    verdict = (
+        r"Cross-encoder 1 (beats|is worse than|cannot be told from) θ at ranking the top 40 of \d+ dev queries again: "
+        r"nDCG@10 [\d.]+, θ [\d.]+; paired t-test: (p [=<] [\d.]+|not defined)\.$"
+    )
     assert [bool(re.match(verdict, note)) for note in document.notes] == [True]
     assert found["collective-tuned"].beta == found["colbert-prf-rerank-tuned"].beta
     assert found["collective-tuned"].beta in {row.beta for row in document.sweep}
@@ -121,7 +133,11 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
         "collective-tuned": "θ",
         "ce-kd-paper": "plain encoder",
     }
+    assert (document.efficiency.target, document.efficiency.origin) == (0.01, "study.dev_target")
+    assert document.efficiency.queries == document.dataset.queries["dev"]
     by_slug = {one.slug: one for one in document.efficiency.reached}
+    speeds = {one.training / one.step for one in by_slug.values() if one.step}
+    assert max(speeds, default=0) == pytest.approx(min(speeds, default=0)), "one speed for all of them"
     assert by_slug["ce-kd-paper"].before == 0.0
     assert by_slug["ce-kd"].before > 0
     assert by_slug["ce-kd"].annotation > 0
@@ -154,16 +170,61 @@ def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
     assert all_queries.teachers["φ, θ's own score"]["1"].queries > 2
     assert judged.title.startswith("θ's top 100 of 2 test queries, unlabelled ones not relevant")
     assert set(document.suggestions) == set(all_queries.teachers)
+    for teachers in (all_queries.teachers, drawn.teachers, judged.teachers):
+        assert [name for name, found in teachers.items() if found["1"].difference is None] == ours[:1]
+        phi, collective = (teachers[name]["1"].average_precision.mean for name in ours[:2])
+        assert teachers[ours[1]]["1"].difference.mean == pytest.approx(collective - phi)
     assert document.dataset is not None
     assert document.dataset.labels_hidden == 20
+
+
+def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done) -> None:
+    fewer = replace(wanted.study, systems=("bm25", "colbert", "collective-0.5"))
+    rows = Study(replace(wanted, study=fewer), done[0])
+    rows.run_all()
+    _, suggestions = label_findings(rows)
+    assert list(suggestions) == ["φ, θ's own score", "collective (β = 0.5)"]
+    assert suggestions == {name: done[1].suggestions[name] for name in suggestions}
 
 
 def test_feedback_on_train_and_test(done: Done) -> None:
     _, document, _ = done
     assert set(document.prf_gain) == {"train", "test"}
-    train = document.prf_gain["train"]
-    assert train.gain.queries == 10
-    assert 0 <= train.precision.mean <= 1
+    assert document.prf_gain["train"].gain.queries == 10
+
+
+def test_hidden_labels_count_where_the_feedback_of_training_queries_is_judged(done: Done) -> None:
+    """The share of relevant passages in θ's top three, by the file of labels, of which two thirds are hidden."""
+    out, document, _ = done
+    run = read_run_file(out / "gain" / "colbert-train")
+    labels = {f"q{query}": {f"d{(3 * query + more) % 40}" for more in (0, 1, 2)} for query in range(10)}
+    top = {query_id: ranked(scores)[:3] for query_id, scores in run.items()}
+    shares = [len(labels[query_id] & set(found)) / 3 for query_id, found in top.items()]
+    assert len(shares) == 10
+    assert max(shares) > 1 / 3, "more than the one label that is visible"
+    assert document.prf_gain["train"].precision.mean == pytest.approx(sum(shares) / 10)
+
+
+def test_labelled_passages_are_not_fed_back_where_the_gain_of_feedback_is_measured(wanted: Recipe, done: Done) -> None:
+    """With them as feedback, and their labels as the judgement, the gain would be won by construction."""
+    rows, settings = Study(wanted, done[0]), wanted.collective
+    assert settings.feedback == "labelled"
+    index, dataset = rows.first.index, rows.bench.dataset
+    texts = dataset.split_queries("train")
+    queries = encode_queries_checked(index.encoder, list(texts.values()), strict=False).vectors
+    first, _ = index.search(queries, 40)
+    positives = [dataset.passages.ids.rows(dataset.positives("train")[query_id]).tolist() for query_id in texts]
+
+    def again(feedback: Feedback) -> dict[str, list[str]]:
+        centroids = extract(index, feedback, settings, seed=0).first(settings.centroids)
+        expanded = expand(queries, centroids, settings.beta, settings.expansion_scale)
+        found, _ = rescore(expanded, first, index.store, 40)
+        return {query_id: [index.store.ids[row] for row in line] for query_id, line in zip(texts, found, strict=True)}
+
+    run = read_run_file(done[0] / "gain" / "colbert-prf-rerank-train")
+    order = {query_id: ranked(scores) for query_id, scores in run.items()}
+    assert order == again(choose_feedback(first, settings.with_feedback("top")))
+    assert order != again(choose_feedback(first, settings, positives)), "the labelled ones would have changed it"
 
 
 def test_examples_say_what_was_hidden(done: Done) -> None:
@@ -171,6 +232,7 @@ def test_examples_say_what_was_hidden(done: Done) -> None:
     flags = {passage.hidden_positive for example in document.examples for passage in example.passages}
     assert flags <= {True, False}
     assert True in flags
+    assert {example.candidates for example in document.examples} == {10}, "labels.candidates"
 
 
 def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> None:
@@ -184,8 +246,13 @@ def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> N
 def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> None:
     out, *_ = done
     assert not changed_settings(wanted, out)
-    other = replace(wanted, collective=replace(wanted.collective, centroids=2), study=StudySettings(sweep=False))
+    without = replace(wanted.study, sweep=False)
+    other = replace(wanted, collective=replace(wanted.collective, centroids=2), study=without)
     assert changed_settings(other, out) == ["collective.centroids"]
+    more = replace(wanted, study=replace(wanted.study, systems=(*wanted.study.systems, "colbert-prf-0.25")))
+    assert changed_settings(more, out) == ["study.systems"]
+    missing = [stage.name for stage in plan_study(more, out) if not stage.done]
+    assert missing[-2:] == ["colbert-prf-0.25, seed 0", "quality of labels, sweep, times"], "the report is another"
     slower = replace(wanted.distil, save_every=1, log_every=2, tensorboard=False)
     assert not changed_settings(replace(wanted, distil=slower), out), "no weight depends on them"
     assert not changed_settings(other, out / "nowhere")
@@ -311,7 +378,7 @@ def test_transfer_trains_nothing(
     assert document.system("ce3-kd").failed.startswith("in the study: ")
     assert all(system.seeds == 1 for system in document.finished)
     assert document.relevant_from == 2
-    assert document.system("colbert").unjudged > 0
+    assert document.system("colbert").unjudged_share > 0
     (judged,) = document.label_quality
     assert "passages without a judgement left out" in judged.title
     assert sorted(judged.teachers["cross-encoder"]) == ["1", "2", "3"], "each grade as the cut-off"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from colabel.errors import ArtefactError, UsageError
 from colabel.evaluation.quality import CandidateList, quality
@@ -115,6 +116,25 @@ def test_quality_of_a_teacher_is_taken_over() -> None:
     assert len(found.precision_at_recall) == 11
     assert found.pooled_curve[0][0] == 0
     assert found.pooled_curve[-1][0] == 1
+    assert found.difference is None
+
+
+def test_the_test_of_a_teacher_against_phi_is_taken_over() -> None:
+    """The second ranks the relevant passage first, and φ it second, third and second."""
+    scores = {"teacher": np.array([3.0, 2.0, 1.0])}
+    base = {"q1": [2.0, 3.0, 1.0], "q2": [1.0, 3.0, 2.0], "q3": [2.0, 3.0, 1.0]}
+    lists = [
+        CandidateList(name, np.array([1, 0, 0]), {"base": np.array(values), **scores}, np.array([1]))
+        for name, values in base.items()
+    ]
+    measured = quality(lists, 1)
+    assert measured is not None
+    found = TeacherQuality.of(measured.systems["teacher"], measured.differences["teacher"]["AP"])
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx((1 / 2 + 2 / 3 + 1 / 2) / 3)
+    assert found.difference.low == pytest.approx(1 / 2)
+    assert found.difference.high == pytest.approx(2 / 3)
+    assert found.difference.p == pytest.approx(stats.ttest_1samp([1 / 2, 2 / 3, 1 / 2], 0).pvalue)
 
 
 def test_parts_of_the_work_stand_in_the_order_of_the_work() -> None:

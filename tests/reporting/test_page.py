@@ -12,7 +12,7 @@ from studies import BAD, FAILED, MEASURES
 from colabel.reporting import ReportFiles, StudyDocument, write_report
 from colabel.reporting.page import page as whole_page
 from colabel.reporting.parts import Cell, Column, Row, Section, Table
-from colabel.reporting.records import System
+from colabel.reporting.records import Efficiency, Example, ExamplePassage, Ratio, Reached, Setting, SweepRow, System
 
 VOID = {"br", "input", "link", "meta"}
 
@@ -152,6 +152,7 @@ def test_letters_follow_the_table_where_a_comparison_lettered_otherwise(
 PARTS = {
     "notes": "notes",
     "per_query": None,
+    "per_seed": None,
     "comparisons": None,
     "label_quality": "labels",
     "suggestions": "labels",
@@ -161,6 +162,7 @@ PARTS = {
     "training": "training",
     "efficiency": "training",
     "recipe": "setup",
+    "collective": "setup",
     "environment": "setup",
     "seconds": "setup",
     "dataset": None,
@@ -225,3 +227,123 @@ def test_a_group_has_one_heading_wherever_its_rows_stand() -> None:
     shown = whole_page("p", (), (Section("s", "S", (table,)),))
     assert [shown.count(f">{group}</th>") for group in ("hard", "soft")] == [1, 1]
     assert shown.index(">one<") < shown.index(">three<") < shown.index(">two<")
+
+
+def unequal_seeds(**changes: object) -> StudyDocument:
+    """Two seeds of a, whose first is the better, and one of b and of BM25."""
+    systems = (
+        System("bm25", "BM25", means={"AP": 0.61}, judged_only={"AP": 0.7}),
+        System("a", "A", seeds=2, means={"AP": 0.5}, judged_only={"AP": 0.7}),
+        System("b", "B", means={"AP": 0.55}, judged_only={"AP": 0.8}),
+    )
+    seeds = {"0": {"AP": {"q1": 0.5, "q2": 0.7}}, "1": {"AP": {"q1": 0.3, "q2": 0.5}}}
+    return dataclasses.replace(StudyDocument("seeds", ("AP",), systems=systems, per_seed={"a": seeds}), **changes)
+
+
+def test_a_value_of_one_seed_does_not_beat_a_mean_over_several(tmp_path: Path) -> None:
+    document = unequal_seeds()
+    assert document.comparable("AP") == pytest.approx({"bm25": 0.61, "a": 0.6, "b": 0.55})
+    text = write_report(document, tmp_path).markdown.read_text()
+    assert "- highest AP on seed 0, which all have: 0.610, BM25\n" in text
+    without = unequal_seeds(systems=document.systems[1:])
+    text = write_report(without, tmp_path).markdown.read_text()
+    assert "- highest AP on seed 0, which all have: 0.600, A\n" in text
+    assert "**All systems on the test queries; bold is the best on seed 0, which all have**" in text
+    assert "| a A (a, 2 seeds) | **0.500** (seed 0: 0.600) |" in text
+    assert "| b B (b) | 0.550 |" in text
+    assert "| a A | 0.500 | 0.700 |\n| b B | 0.550 | 0.800 |" in text, "of means over different seeds none is the best"
+
+
+def test_nothing_is_the_best_where_the_seeds_are_not_known_and_the_mean_where_all_have_as_many(tmp_path: Path) -> None:
+    text = write_report(unequal_seeds(per_seed={}), tmp_path).markdown.read_text()
+    assert "highest" not in text
+    assert "**0." not in text
+    equal = tuple(dataclasses.replace(system, seeds=2) for system in unequal_seeds().systems[1:])
+    text = write_report(unequal_seeds(systems=equal), tmp_path).markdown.read_text()
+    assert "- highest AP: 0.550, B\n" in text
+    assert "| b B (b, 2 seeds) | **0.550** |" in text
+    assert "seed 0" not in text
+
+
+def test_what_costs_are_compared_on(rendered: ReportFiles, tmp_path: Path) -> None:
+    text = rendered.markdown.read_text()
+    target = "Time to reach nDCG@10 0.550 (1 % above the highest value before training, 0.545) on 90 dev queries"
+    assert f"**{target}**" in text
+    ratio = "| KD, one cross-encoder | Collective self-KD (β = 1) | 16,000 (against 16,000, ×5.00) |"
+    assert f"{ratio} ×1.50 | ×7.50 | ×1.02 | ×1.10 | ×2.10 |" in text
+    assert "| encoder passes | passes, equal pairs |" in text
+    assert "| 16,000 | 16,000 | 80,900 |" in text
+    before = Efficiency(
+        target=0.5,
+        reached=(Reached("a", "θ", 10, training=None), Reached("b", "θ")),
+        ratios=(Ratio("b", "a", 7.5, 1.0, 2.0),),
+    )
+    text = write_report(StudyDocument("old", ("AP",), efficiency=before), tmp_path).markdown.read_text()
+    assert "**Time to reach nDCG@10 0.500 on at most distil.evaluate\\_queries dev queries**" in text
+    assert "| a | θ | 10 | – | – | – | – |\n| b | θ | – | – | not reached |" in text
+    assert "| b | a | – | – | ×7.50 | ×1.00 | – | ×2.00 |" in text
+
+
+def test_teachers_are_compared_with_phi(rendered: ReportFiles) -> None:
+    lines = rendered.markdown.read_text().replace("\u00a0", " ").splitlines()
+    head = next(place for place, line in enumerate(lines) if line.startswith("| Teacher |"))
+    assert lines[head].endswith("| AP − φ |")
+    assert lines[head + 2].startswith("| φ (base) |")
+    assert lines[head + 2].endswith("| – |")
+    assert lines[head + 3].endswith("| +0.050 \\[+0.010, +0.090\\] p = 0.0312 |")
+    assert not any("AP − φ" in line for line in lines if "Test queries" in line), "nothing was tested there"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ((), "never from labels**"),
+        ((Setting("expansion_scale", "normalised", "paper"),), "(expansion\\_scale normalised; the paper: β·σ)**"),
+        ((Setting("expansion_scale", "paper", "paper"),), "β multiplies σ (expansion\\_scale paper)**"),
+    ],
+)
+def test_the_sweep_says_what_it_is_of(settings: tuple[Setting, ...], words: str, tmp_path: Path) -> None:
+    sweep = tuple(SweepRow(3, 24, 10, beta, {"AP": beta}) for beta in (0.25, 0.5))
+    files = write_report(StudyDocument("s", ("AP",), sweep=sweep, collective=settings), tmp_path)
+    text = files.markdown.read_text()
+    assert "## Sweep over the teacher's settings" in text
+    ranker = (
+        "**ColBERT-PRF as ranker (it searches again with the expanded query) on the dev queries, with feedback from"
+    )
+    line = next(line for line in text.splitlines() if line.startswith(ranker))
+    assert line.endswith(words)
+    assert "AP of ColBERT-PRF as ranker on dev queries over β" in files.html.read_text()
+
+
+def test_settings_that_are_not_the_papers_are_seen_at_once(rendered: ReportFiles, tmp_path: Path) -> None:
+    text = rendered.markdown.read_text()
+    differing = "feedback = labelled, not top; expansion\\_scale = normalised, not paper"
+    assert f"- not as in the paper: {differing}\n" in text.split("## ")[0]
+    assert (
+        "| feedback | labelled | top, differs |\n| feedback\\_passages (f\\_p) | 3 | 3 |\n| start | spread | – |"
+        in text
+    )
+    same = StudyDocument("s", ("AP",), collective=(Setting("feedback", "top", "top"),))
+    assert "not as in the paper" not in write_report(same, tmp_path).markdown.read_text()
+
+
+def test_a_place_beyond_the_candidates_is_not_made_up(tmp_path: Path) -> None:
+    passages = (ExamplePassage("d1", before=None, after=1, labelled=True), ExamplePassage("d2", before=7, after=2))
+    known, unknown = Example("q1", passages=passages, candidates=1000), Example("q2", passages=passages)
+    files = write_report(StudyDocument("e", ("AP",), examples=(known, unknown)), tmp_path)
+    assert files.markdown.read_text().count("- 7 → 2 d2") == 2
+    assert "- &gt; 1,000 → 1 **labelled** d1" in files.markdown.read_text()
+    assert "- – → 1 **labelled** d1" in files.markdown.read_text()
+    assert '<span class="move up">&gt; 1,000 → 1</span>' in files.html.read_text()
+
+
+def test_the_share_of_unjudged_passages_has_a_column_where_it_is_known(tmp_path: Path) -> None:
+    system = System("a", "A", means={"AP": 0.5}, judged_only={"AP": 0.5}, unjudged_share=0.7312)
+    text = write_report(StudyDocument("u", ("AP",), systems=(system,)), tmp_path).markdown.read_text()
+    assert text.replace("\u00a0", " ").count("unjudged of top 10 |") == 2
+    assert text.count("| 73.1 % |") == 2
+    assert "Unjudged: of the passages that all queries have in their top 10" in text
+    old = StudyDocument.from_json(
+        {"format": 1, "name": "u", "measures": ["AP"], "systems": [{"slug": "a", "title": "A", "unjudged": 7.3}]}
+    )
+    assert "njudged" not in write_report(old, tmp_path).markdown.read_text()

@@ -13,6 +13,7 @@ from studies import BAD
 from colabel.cli import main
 from colabel.errors import ArtefactError, UsageError
 from colabel.reporting import StudyDocument, write_index, write_pages, write_study
+from colabel.reporting.records import System
 
 
 @pytest.fixture
@@ -96,6 +97,50 @@ def test_figures_are_rounded_and_pairs_are_those_with_the_reference(study_folder
     assert len(found["significance"]["nDCG@10"]["pairs"]) == 12
     value = found["systems"]["colbert"]["nDCG@10"]
     assert value == round(value, 6)
+
+
+def test_a_small_p_value_is_not_0(study_folder: Path, full_study: StudyDocument, tmp_path: Path) -> None:
+    found = full_study.comparisons["RR@10"]
+    pair = dataclasses.replace(found.pairs[0], t_test_holm=1.23456789e-12)
+    small = dataclasses.replace(found, pairs=(pair, *found.pairs[1:]))
+    write_study(study_folder, dataclasses.replace(full_study, comparisons={"RR@10": small}))
+    write_pages(study_folder, tmp_path / "results")
+    written = json.loads((tmp_path / "results" / "caves.json").read_text())
+    assert written["significance"]["RR@10"]["pairs"][0]["t_test_holm"] == 1.23457e-12
+
+
+def index_of(studies: dict[str, StudyDocument], folder: Path) -> tuple[str, dict[str, list[str]]]:
+    """The index page of some studies, and the cells of each row of its first table."""
+    for name, document in studies.items():
+        (folder / name).mkdir(parents=True)
+        write_study(folder / name, document)
+        write_pages(folder / name, folder / "results")
+    text = (folder / "results" / "README.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in text.split("## ")[1].splitlines()[4:] if line]
+    return text, {line[0]: line[1:] for line in lines}
+
+
+def test_the_index_compares_rows_on_a_seed_that_all_have(tmp_path: Path) -> None:
+    systems = (
+        System("bm25", "BM25", means={"AP": 0.1}),
+        System("a", "A", seeds=2, means={"AP": 0.5}),
+        System("b", "B", means={"AP": 0.55}),
+    )
+    seeds = {"0": {"AP": {"q1": 0.5, "q2": 0.7}}, "1": {"AP": {"q1": 0.3, "q2": 0.5}}}
+    several = StudyDocument("several", ("AP",), systems=systems, per_seed={"a": seeds})
+    once = dataclasses.replace(
+        several, name="once", systems=tuple(dataclasses.replace(one, seeds=1) for one in systems), per_seed={}
+    )
+    text, rows = index_of({"several": several, "once": once}, tmp_path / "both")
+    assert "¹ one seed, where others of the study have several; there, bold is the best on the first seed" in text
+    assert rows == {"BM25": ["0.100", "0.100"], "A": ["0.500", "**0.500**"], "B": ["**0.550**", "0.550¹"]}
+    text, rows = index_of({"once": once}, tmp_path / "one")
+    assert "¹" not in text
+    written = tmp_path / "both" / "results" / "several.json"
+    found = json.loads(written.read_text())
+    written.write_text(json.dumps({key: value for key, value in found.items() if key != "per_seed"}))
+    write_index(tmp_path / "both" / "results")
+    assert "**0.500**" not in (tmp_path / "both" / "results" / "README.md").read_text(), "a file of an earlier version"
 
 
 def test_mistakes(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

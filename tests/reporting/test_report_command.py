@@ -51,6 +51,13 @@ def test_metrics_for_other_programs(rendered: ReportFiles, full_study: StudyDocu
     assert {"system", "against", "test", "t_test_holm", "randomisation_holm"} <= significance["pairs"][0].keys()
     assert found["seconds"]["systems"]["colbert"]["training"] > 0
     assert found["seconds"]["stages"] == full_study.seconds
+    assert found["seconds"]["to_target"]["queries"] == 90
+    assert found["seconds"]["to_target"]["origin"].startswith("1 % above")
+    assert found["unjudged_share"]["zero-shot"] == 0.26
+    assert found["collective"]["feedback"] == "labelled"
+    assert found["per_seed"].keys() == {system.slug for system in full_study.finished if system.seeds > 1}
+    seeds = [found["per_seed"]["colbert"][seed]["nDCG@10"] for seed in "012"]
+    assert sum(seeds) / 3 == pytest.approx(found["systems"]["colbert"]["nDCG@10"])
 
 
 def test_the_function_has_the_name_of_the_command(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from colabel.teachers.pairs import PairReader
 from colabel.train import pair_trainer
 from colabel.train.cross_encoder import split_layers, train_cross_encoder
 from colabel.train.pair_trainer import PairLoss, pair_loss
-from colabel.train.reranking import rerank_quality
+from colabel.train.reranking import RerankQuality, rerank_quality
 
 SUBJECTS = ["cave", "glacier", "ice", "melt", "water", "tunnels", "fjord", "inlet", "harbour", "summer"]
 SHORT = CrossEncoderSettings(
@@ -417,11 +417,33 @@ def test_rerank_quality_by_hand(dataset: Dataset, ranking: Ranking) -> None:
     assert found.queries == 2
     assert found.ranked["RR"] == pytest.approx((1 / 13 + 1 / 10) / 2)
     assert found.reranked["RR"] == pytest.approx((1 / 8 + 1 / 20) / 2)
-    assert found.verdict("θ") == "does not beat θ at ranking the top 20 of 2 dev queries again: RR 0.0875, θ 0.0885."
+    assert found.differences["RR"] == pytest.approx([1 / 8 - 1 / 13, 1 / 20 - 1 / 10])
+    top = "θ at ranking the top 20 of 2 dev queries again: RR 0.0875, θ 0.0885; paired t-test:"
+    assert found.verdict("θ") == f"cannot be told from {top} p = 0.9875.", "1 − 2 / π · atan(0.0196)"
     top = rerank_quality(Backwards(), ranking, {"q7": {"d7": 1}}, depth=13, measures=["RR"])
     assert top.reranked["RR"] == 1.0
     with pytest.raises(DataError, match="none of the 10 queries"):
         rerank_quality(Backwards(), ranking, {"gone": {"d0": 1}})
+
+
+@pytest.mark.parametrize(
+    ("differences", "words", "p"),
+    [
+        ([0.2, 0.3, 0.4], "beats", "p = 0.0351"),  # t = 0.3 / (0.1 / √3) = 5.196, 2 degrees of freedom
+        ([-0.2, -0.3, -0.4], "is worse than", "p = 0.0351"),
+        ([0.1, 0.2, 0.3], "cannot be told from", "p = 0.0742"),  # t = 3.464
+        ([-0.1, -0.2, -0.3], "cannot be told from", "p = 0.0742"),
+        ([0.0, 0.0, 0.0], "cannot be told from", "p = 1.0000"),
+        ([0.3], "cannot be told from", "not defined"),
+        ([0.2, 0.2 + 1e-6, 0.2], "beats", "p < 0.0001"),
+    ],
+)
+def test_a_verdict_is_that_of_the_paired_test(differences: list[float], words: str, p: str) -> None:
+    after = {"RR": 0.5 + sum(differences) / len(differences)}
+    found = RerankQuality(len(differences), 50, {"RR": 0.5}, after, {"RR": np.array(differences)})
+    top = f"the top 50 of {len(differences)} dev queries again"
+    expected = f"{words} θ at ranking {top}: RR {after['RR']:.4f}, θ 0.5000; paired t-test: {p}."
+    assert found.verdict("θ") == expected
 
 
 def test_one_that_learnt_nothing_is_told(

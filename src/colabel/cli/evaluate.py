@@ -102,11 +102,11 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     means = evaluation.means
     names = list(next(iter(means.values())))
     rows = [[system, *(f"{values[name]:.4f}" for name in names)] for system, values in means.items()]
-    unjudged = ", ".join(f"{value:.1f} ({system})" for system, value in evaluation.mean_unjudged.items())
+    unjudged = ", ".join(f"{100 * value:.0f} % ({system})" for system, value in evaluation.unjudged_share.items())
     lines = [
         table([f"{evaluation.dataset} {evaluation.split}", *names], rows),
         f"relevant means grade {evaluation.relevant_from} or higher",
-        f"of the top 10 have no judgement: {unjudged}",
+        f"of the top 10 have no judgement: {unjudged or 'nothing was found'}",
     ]
     return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
 

@@ -6,8 +6,9 @@ from colabel.evaluation.label_quality import LabelQuality, label_quality, sugges
 from colabel.evaluation.quality import Quality, precision_recall
 from colabel.evaluation.runs import Evaluation, evaluate, read_run_file, write_per_query
 from colabel.evaluation.seeds import Spread, merge_seeds, spread
-from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test, t_test
+from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test
 from colabel.evaluation.timing import ResponseTimes, response_times
+from colabel.paired import t_test
 
 __all__ = [
     "Comparison",

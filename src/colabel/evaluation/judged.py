@@ -23,6 +23,15 @@ def unjudged_at(labels: Qrels, run: Run, depth: int = 10) -> dict[str, float]:
     return counts
 
 
+def retrieved_at(labels: Qrels, run: Run, depth: int = 10) -> dict[str, float]:
+    """Query id → how many passages its first ``depth`` are, for every labelled query: a run may find fewer.
+
+    >>> retrieved_at({"q": {"a": 1}, "unanswered": {"a": 1}}, {"q": {"a": 3.0, "c": 2.0}})
+    {'q': 2.0, 'unanswered': 0.0}
+    """
+    return {query_id: float(min(depth, len(run.get(query_id, {})))) for query_id in labels}
+
+
 def judged_only(labels: Qrels, run: Run) -> dict[str, Mapping[str, float]]:
     """The run without the passages that have no judgement, so that judged ones move up into their places.
 

@@ -15,7 +15,7 @@ from colabel.data.problems import Strict
 from colabel.data.trec import read_run
 from colabel.errors import DataError, UsageError
 from colabel.evaluation.judged import judged_only as only_judged
-from colabel.evaluation.judged import unjudged_at
+from colabel.evaluation.judged import retrieved_at, unjudged_at
 from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, mean_values, measure_run
 
 UNJUDGED_DEPTH = 10
@@ -25,8 +25,8 @@ UNJUDGED_DEPTH = 10
 class Evaluation:
     """Values of one split: system → measure → query → value.
 
-    ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given;
-    ``judged_only`` says that such passages were taken out before measuring.
+    ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given, and
+    ``retrieved`` how many these first 10 are; ``judged_only`` says that such passages were taken out before measuring.
     """
 
     dataset: str
@@ -34,6 +34,7 @@ class Evaluation:
     relevant_from: int
     per_query: Mapping[str, PerQuery]
     unjudged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    retrieved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     judged_only: bool = False
 
     @property
@@ -46,6 +47,15 @@ class Evaluation:
         """System → mean number of passages without a judgement among a query's first 10."""
         return mean_values({system: dict(counts) for system, counts in self.unjudged.items()})
 
+    @property
+    def unjudged_share(self) -> dict[str, float]:
+        """System → of the passages in the first 10 of all queries, the share without a judgement.
+
+        Systems that find fewer than ten for some queries compare by it; one that finds nothing has none.
+        """
+        totals = {system: sum(counts.values()) for system, counts in self.retrieved.items()}
+        return {system: sum(self.unjudged[system].values()) / total for system, total in totals.items() if total}
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the values of every query."""
         return {
@@ -55,6 +65,7 @@ class Evaluation:
             "judged_only": self.judged_only,
             "means": self.means,
             "unjudged_at_10": self.mean_unjudged,
+            "unjudged_share_at_10": self.unjudged_share,
             "per_query": {system: dict(values) for system, values in self.per_query.items()},
         }
 
@@ -73,7 +84,7 @@ def evaluate(
     ``judged_only``, passages without a judgement are taken out of the runs first.
     """
     labels = dataset.labels(split)
-    per_query, unjudged = {}, {}
+    per_query, unjudged, retrieved = {}, {}, {}
     for system, run in runs.items():
         answers = read_run_file(run) if isinstance(run, Path) else run
         if not any(query_id in labels for query_id in answers):
@@ -82,9 +93,10 @@ def evaluate(
                 f"split '{split}' of {dataset.name}; is it a run of another split or collection?"
             )
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
+        retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
         answers = only_judged(labels, answers) if judged_only else answers
         per_query[system] = measure_run(labels, answers, measures, relevant_from=dataset.relevant_from)
-    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, judged_only)
+    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, retrieved, judged_only)
 
 
 def write_per_query(evaluation: Evaluation, path: Path) -> None:

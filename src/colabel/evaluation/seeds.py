@@ -71,9 +71,16 @@ def merge_seeds(
     merged = dataclasses.replace(
         evaluation,
         per_query={name: average_seeds(seeds) for name, seeds in values.items()},
-        unjudged={
-            name: average_seeds([{"unjudged": dict(evaluation.unjudged[seed])} for seed in seeds])["unjudged"]
-            for name, seeds in groups.items()
-        },
+        unjudged=_average_counts(evaluation.unjudged, groups),
+        retrieved=_average_counts(evaluation.retrieved, groups),
     )
     return merged, {name: seed_spread(seeds) for name, seeds in values.items()}
+
+
+def _average_counts(
+    counts: Mapping[str, Mapping[str, float]], groups: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, float]]:
+    return {
+        name: average_seeds([{"count": dict(counts[seed])} for seed in seeds])["count"]
+        for name, seeds in groups.items()
+    }

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.errors import UsageError
 from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, bootstrap_mean
+from colabel.paired import SAME, query_differences, t_test
 
 SAMPLES = 10_000
 _BLOCK = 2**22  # signs held at a time: 32 MB as float64
-_SAME = 1e-9  # differences that vary less than this, relative to their size, are equal but for rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,40 +59,6 @@ def paired_test(
     )
 
 
-def query_differences(first: Mapping[str, float], second: Mapping[str, float]) -> FloatArray:
-    """first − second of every query, in the order of the first."""
-    odd = sorted(first.keys() ^ second.keys())
-    if odd:
-        raise UsageError(
-            f"a paired test needs two systems measured on the same queries; query '{odd[0]}' and {len(odd) - 1} more "
-            "have a value of one of them only"
-        )
-    if not first:
-        raise UsageError("a paired test needs values of at least one query")
-    return np.array([value - second[query] for query, value in first.items()], dtype=np.float64)
-
-
-def t_test(differences: npt.ArrayLike) -> float | None:
-    """Two-sided p-value of the paired t-test, from the differences [queries].
-
-    1 where all differences are 0. None where t is not defined: for a single query, and where all differ by the same
-    amount (the spread is 0; the randomisation test still answers).
-
-    >>> round(t_test([1.0, 2.0, 3.0]), 4)
-    0.0742
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2:
-        return None
-    if not values.any():
-        return 1.0
-    if np.ptp(values) <= _SAME * np.abs(values).max():
-        return None
-    from scipy import stats
-
-    return float(stats.ttest_1samp(values, 0.0).pvalue)
-
-
 def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
     """Two-sided p-value of Fisher's randomisation test, from the differences [queries].
 
@@ -111,7 +76,7 @@ def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, se
     if not len(values):
         return 1.0
     # The largest sum is Σ|d|; sums that differ by less than rounding are equal.
-    limit = abs(float(values.sum())) - _SAME * float(np.abs(values).sum())
+    limit = abs(float(values.sum())) - SAME * float(np.abs(values).sum())
     if len(values) < 63 and 2 ** len(values) <= samples:
         signs = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(_far(signs, values, limit)))

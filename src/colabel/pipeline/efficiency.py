@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from colabel.train.logs import LOG_FILE, read_log
 _ONE, _THREE = "×2.67 annotation, ×2.5 overall", "×16 annotation, ×8 overall"
 PAPER = {"ce-kd": _ONE, "ce3-kd": _THREE, "ce-kd-paper": _ONE, "ce3-kd-paper": _THREE}
 
+_LEAD = 0.01
+"""How far above the best start the default target is, as a share of it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingTimes:
@@ -23,18 +27,26 @@ class TrainingTimes:
         loss: (step, loss).
         dev: (step, value of the measure on dev).
         clock: (step, seconds of all steps up to it), rising from (0, 0). Evaluations and save points are no part of it.
+        passages: of a step.
     """
 
     loss: tuple[tuple[int, float], ...]
     dev: tuple[tuple[int, float], ...]
     clock: tuple[tuple[int, float], ...]
+    passages: int
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Mean seconds of a step; None where the log does not tell."""
+        step, seconds = self.clock[-1]
+        return seconds / step if step else None
 
     def at(self, step: int) -> float | None:
         """Seconds of the steps up to ``step``.
 
         Steps between two lines of the log, or after the last, count as long as those around them.
 
-        >>> TrainingTimes((), (), ((0, 0.0), (10, 5.0))).at(4)
+        >>> TrainingTimes((), (), ((0, 0.0), (10, 5.0)), passages=32).at(4)
         2.0
         """
         if step == 0:
@@ -58,70 +70,116 @@ def training_times(model: Path, settings: FitSettings) -> TrainingTimes | None:
 
 def times_of(lines: Sequence[Mapping[str, Any]], settings: FitSettings) -> TrainingTimes | None:
     """The clock of a log: a line's steps took as long as its passages a second say."""
-    clock = [(0, 0.0)]
+    clock, passages = [(0, 0.0)], settings.batch_queries * settings.passages
     for line in lines:
         if line.get("passages_per_second"):
             step, seconds = clock[-1]
-            passages = (line["step"] - step) * settings.batch_queries * settings.passages
-            clock.append((line["step"], seconds + passages / line["passages_per_second"]))
+            clock.append((line["step"], seconds + (line["step"] - step) * passages / line["passages_per_second"]))
     loss = tuple((line["step"], line["loss"]) for line in lines if "loss" in line)
     dev = tuple((line["step"], line[settings.measure]) for line in lines if settings.measure in line)
-    return TrainingTimes(loss, dev, tuple(clock)) if loss or dev else None
+    return TrainingTimes(loss, dev, tuple(clock), passages) if loss or dev else None
 
 
-def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> float | None:
-    """The value on dev that is waited for: ``wanted``, or the highest that all students reach that get better at all.
+def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> tuple[float, str] | None:
+    """The value on dev that is waited for, and where it comes from: ``wanted``, or 1 % above the best start.
 
-    Better than every start, that is; students that never are do not reach it. None where no student is.
+    So no student's own curve decides on it. None where no student was evaluated before its first step.
+
+    >>> dev_target({"a": TrainingTimes((), ((0, 0.5), (10, 0.7)), ((0, 0.0),), passages=32)})
+    (0.505, '1 % above the highest value before training, 0.500')
     """
     if wanted:
-        return wanted
-    start = max((value for found in times.values() for step, value in found.dev if not step), default=0.0)
-    best = [max((value for step, value in found.dev if step), default=0.0) for found in times.values()]
-    return min((value for value in best if value > start), default=None)
+        return wanted, "study.dev_target"
+    start = max((value for found in times.values() for step, value in found.dev if not step), default=None)
+    if start is None:
+        return None
+    return start * (1 + _LEAD), f"{100 * _LEAD:g} % above the highest value before training, {start:.3f}"
 
 
-def reached(system: System, times: TrainingTimes, target: float, *, start: str, before: float | None) -> Reached:
+def pooled_step_seconds(times: Iterable[TrainingTimes]) -> dict[int, float]:
+    """Passages of a step → seconds of a step, the median over all students that were trained with so many.
+
+    What else the machine did while one of them was trained does not move it.
+    """
+    found: dict[int, list[float]] = {}
+    for one in times:
+        if one.step_seconds is not None:
+            found.setdefault(one.passages, []).append(one.step_seconds)
+    return {passages: statistics.median(seconds) for passages, seconds in found.items()}
+
+
+def reached(
+    system: System,
+    times: TrainingTimes,
+    target: float,
+    *,
+    start: str,
+    before: float | None,
+    step_seconds: float | None,
+) -> Reached:
     """When a student first had the target.
 
     Args:
         start: what it was trained from.
         before: seconds from the plain encoder to that.
+        step_seconds: what a step takes.
     """
     step = next((step for step, value in times.dev if value >= target), None)
-    training = None if step is None else times.at(step)
+    training = None if step is None or step_seconds is None else step * step_seconds
     return Reached(system.slug, start, step, before, system.seconds.get("annotation"), training)
 
 
+def collective_row(systems: Iterable[System]) -> System | None:
+    """The row that others are compared with: the first finished one of collective labels."""
+    return next((one for one in systems if one.slug.startswith("collective-") and one.pairs and not one.failed), None)
+
+
+def equal_passes(system: System, pairs: int, models: int) -> int | None:
+    """Passes of a transformer that a row's labels would take if there were ``pairs`` of them.
+
+    Args:
+        models: how many cross-encoders read each pair; passes beyond these do not grow with the pairs.
+    """
+    if system.pairs is None or system.encoder_passes is None:
+        return None
+    return system.encoder_passes + models * (pairs - system.pairs)
+
+
 def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
-    """Annotation and training of the cross-encoder rows by those of the collective row, for equal numbers of pairs.
+    """Annotation and training of the cross-encoder rows by those of the collective row, as run and for equal pairs.
 
     On our side, encoding the collection and ranking the queries counts as annotation; on theirs, reading pairs alone.
     """
-    ours = next((one for one in systems if one.slug.startswith("collective-") and one.pairs and not one.failed), None)
+    ours = collective_row(systems)
     if ours is None or ours.pairs is None:
         return ()
     mine, training = _sum(ours, "hard negatives", "annotation"), ours.seconds.get("training")
+    own = _added(mine, training)
     found = []
     for system in systems:
         if system.slug not in PAPER or system.failed or not system.pairs:
             continue
-        annotation = system.seconds.get("annotation")
-        scaled = None if annotation is None else annotation * ours.pairs / system.pairs
-        theirs = system.seconds.get("training")
-        whole = None if scaled is None or theirs is None else scaled + theirs
-        own = None if mine is None or training is None else mine + training
+        annotation, theirs = system.seconds.get("annotation"), system.seconds.get("training")
+        factor = ours.pairs / system.pairs
+        scaled = None if annotation is None else annotation * factor
         found.append(
             Ratio(
                 system.slug,
                 ours.slug,
-                _ratio(scaled, mine),
-                _ratio(theirs, training),
-                _ratio(whole, own),
-                PAPER[system.slug],
+                annotation=_ratio(scaled, mine),
+                training=_ratio(theirs, training),
+                overall=_ratio(_added(scaled, theirs), own),
+                paper=PAPER[system.slug],
+                annotation_as_run=_ratio(annotation, mine),
+                overall_as_run=_ratio(_added(annotation, theirs), own),
+                factor=factor,
             )
         )
     return tuple(found)
+
+
+def _added(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 def _sum(system: System, *parts: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,10 +42,11 @@ def examples(study: Study) -> tuple[Example, ...]:
 
 def _example(study: Study, labels: Labels, query_id: str) -> Example:
     knowledge, dataset, texts = study.first.knowledge, study.bench.dataset, study.recipe.study.texts
+    candidates = study.recipe.labels.candidates
     centroids = knowledge.centroids([query_id])
-    kept = [place for place, token in enumerate(centroids.token_ids[0].tolist()) if token >= 0]
-    pieces = knowledge.index.encoder.tokens([int(centroids.token_ids[0, place]) for place in kept])
-    tokens = [ExampleToken(piece, float(centroids.sigma[0, place])) for piece, place in zip(pieces, kept, strict=True)]
+    sigma = distinct_tokens(centroids.token_ids[0].tolist(), centroids.sigma[0].tolist())
+    pieces = dict(zip(sigma, knowledge.index.encoder.tokens(list(sigma)), strict=True))
+    tokens = [ExampleToken(pieces[token_id], value) for token_id, value in sigma.items()]
     found = labels.query(query_id)
     before, after = places(found.base), places(found.teacher)
     shown = np.argsort(after)[:_SHOWN].tolist()
@@ -55,21 +57,34 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
     passages = []
     for place, row, passage_id, was_hidden in zip(shown, rows, ids, hidden, strict=True):
         held = set(knowledge.index.store.passage_tokens([row])[0].tolist())
-        matched = [piece for piece, k in zip(pieces, kept, strict=True) if int(centroids.token_ids[0, k]) in held]
         passage = dataset.passages[row]
         passages.append(
             ExamplePassage(
                 passage_id,
                 passage.title if texts else "",
                 passage.text if texts else "",
-                before=int(before[place]),
+                before=int(before[place]) if before[place] <= candidates else None,
                 after=int(after[place]),
                 labelled=bool(found.flags[place] & Flag.LABELLED),
                 hidden_positive=was_hidden if anything_hidden else None,
-                matched=tuple(matched),
+                matched=tuple(piece for token_id, piece in pieces.items() if token_id in held),
             )
         )
-    return Example(query_id, dataset.queries[query_id] if texts else "", tuple(tokens), tuple(passages))
+    query = dataset.queries[query_id] if texts else ""
+    return Example(query_id, query, tuple(tokens), tuple(passages), candidates)
+
+
+def distinct_tokens(token_ids: Sequence[int], sigma: Sequence[float]) -> dict[int, float]:
+    """Token → σ of a query's centroids, which come by falling σ: one token may name several, and is shown once.
+
+    >>> distinct_tokens([8, 7, 7, -1], [4.0, 3.0, 2.0, 0.0])
+    {8: 4.0, 7: 3.0}
+    """
+    found: dict[int, float] = {}
+    for token_id, value in zip(token_ids, sigma, strict=True):
+        if token_id >= 0:
+            found.setdefault(token_id, value)
+    return found
 
 
 def places(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:

@@ -13,11 +13,19 @@ from colabel.errors import ColabelError
 from colabel.evaluation import bootstrap_difference, bootstrap_mean
 from colabel.evaluation.label_quality import measure_train_run
 from colabel.measures import PerQuery, Run, measure_run
-from colabel.pipeline.efficiency import dev_target, ratios, reached
+from colabel.pipeline.efficiency import (
+    collective_row,
+    dev_target,
+    equal_passes,
+    pooled_step_seconds,
+    ratios,
+    reached,
+)
 from colabel.pipeline.examples import examples
 from colabel.pipeline.planning import seconds_of
 from colabel.pipeline.quality import label_findings
 from colabel.pipeline.results import measured
+from colabel.pipeline.systems import cross_encoder_count
 from colabel.ranking import Ranker, rank
 from colabel.reporting import StudyDocument
 from colabel.reporting.records import Efficiency, FeedbackGain, Mean, SweepRow, System, TrainingCurve
@@ -42,6 +50,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
     return dataclasses.replace(
         document,
+        systems=_with_equal_passes(study, document.systems),
         prf_gain=part("the gain of feedback", lambda: _prf_gain(study), missed) or {},
         sweep=part("the sweep", lambda: _sweep(study), missed) or (),
         examples=part("the examples", lambda: examples(study), missed) or (),
@@ -140,19 +149,36 @@ def _efficiency(study: Study, systems: tuple[System, ...]) -> Efficiency:
     """Seconds of every student to a fixed value on dev, and the paper's ratios."""
     rows = {system.slug: system for system in study.systems if system.kind == "student" and study.finished(system.slug)}
     times = {slug: found for slug, system in rows.items() if (found := study.times(system)) is not None and found.dev}
+    efficiency = Efficiency(study.recipe.distil.measure, ratios=ratios(systems))
     target = dev_target(times, study.recipe.study.dev_target)
+    if target is None or not times:
+        return efficiency
+    speed = pooled_step_seconds(times.values())
     first = [
         reached(
             next(one for one in systems if one.slug == slug),
             log,
-            target,
+            target[0],
             start="plain encoder" if rows[slug].from_plain else "θ",
             before=study.seconds_before(rows[slug]),
+            step_seconds=speed.get(log.passages),
         )
         for slug, log in times.items()
-        if target is not None
     ]
-    return Efficiency(study.recipe.distil.measure, target, tuple(first), ratios(systems))
+    pool = study.first.dev_pool
+    queries = None if pool is None else len(pool.query_ids)
+    return dataclasses.replace(efficiency, target=target[0], origin=target[1], queries=queries, reached=tuple(first))
+
+
+def _with_equal_passes(study: Study, systems: tuple[System, ...]) -> tuple[System, ...]:
+    """The rows with the passes that their labels would take for as many pairs as the collective row has."""
+    ours = collective_row(systems)
+    if ours is None or ours.pairs is None:
+        return systems
+    models = {system.slug: cross_encoder_count(system, study.recipe) for system in study.systems}
+    return tuple(
+        dataclasses.replace(one, equal_passes=equal_passes(one, ours.pairs, models[one.slug])) for one in systems
+    )
 
 
 def _stage_seconds(study: Study) -> dict[str, float]:

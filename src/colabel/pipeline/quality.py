@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from colabel.collective import Knowledge, collect
 from colabel.data import Dataset
 from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
-from colabel.evaluation import precision_recall, suggestion_precision
+from colabel.evaluation import Quality, precision_recall, suggestion_precision
 from colabel.evaluation.label_quality import BASE, TEACHER, LabelQuality, drawn_queries, label_quality
 from colabel.labels import LabelBlock, Labels, find_suspects
 from colabel.measures import Run
@@ -104,9 +105,7 @@ def judged_quality(
     scores = {PHI: base, **{name: one.score(query_ids, rows) for name, one in {**teachers, **readers}.items()}}
     runs = {name: _as_run(knowledge, query_ids, rows, values) for name, values in scores.items()}
     found = precision_recall(runs, labels, judged_only=judged_only, seed=seed)
-    table = {
-        name: {str(grade): TeacherQuality.of(one.systems[name]) for grade, one in found.items()} for name in scores
-    }
+    table = {name: {str(grade): _quality(one, name) for grade, one in found.items()} for name in scores}
     left_out = "passages without a judgement left out" if judged_only else "unlabelled ones not relevant"
     return (QualitySet(f"θ's top {DEPTH} of {len(query_ids)} test queries, {left_out}", table),)
 
@@ -147,23 +146,23 @@ def _hidden_findings(
 ) -> tuple[tuple[QualitySet, ...], Suggestions]:
     """Teachers on the hidden labels of all training queries, and with the cross-encoders on some of them."""
     dataset, all_queries, drawn = study.bench.dataset, _Table(), _Table()
-    suggestions: Suggestions = {}
+    orders: dict[str, Labels] = {}
     chosen: list[str] | None = None
     read: dict[str, LabelBlock] = {}
     asked = {system.beta: system for system in reversed(systems) if system.target in ("self", "collective")}
     for _, system in sorted(asked.items(), key=lambda one: -1.0 if one[0] is None else one[0]):
-        labels = study.first.labels(system)
+        labels, name = study.first.labels(system), _teacher_name(system)
         try:
-            _add(all_queries, _teacher_name(system), label_quality(labels, dataset))
+            _add(all_queries, name, label_quality(labels, dataset))
         except DataError:  # nothing is hidden, or no candidate is
             return (), {}
         if readers:
             chosen = chosen or drawn_queries(labels, dataset, study.recipe.study.quality_queries)
-            _add(drawn, _teacher_name(system), label_quality([_block(labels, chosen)], dataset))
+            _add(drawn, name, label_quality([_block(labels, chosen)], dataset))
             read = read or {name: _block(labels, chosen, reader) for name, reader in readers.items()}
-        suspects = find_suspects(labels, dataset, limit=5 * len(labels))
-        shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
-        suggestions[_teacher_name(system)] = {f"{one.multiple:g}": one.precision for one in shares}
+        orders.setdefault(PHI, _ByPhi(labels.folder))
+        orders.setdefault(name, labels)
+    suggestions: Suggestions = {name: _suggestion_shares(labels, dataset) for name, labels in orders.items()}
     for name, block in read.items():
         _add(drawn, name, label_quality([block], dataset))
     what = "hidden labels among the candidates"
@@ -173,6 +172,21 @@ def _hidden_findings(
     return tuple(sets), suggestions
 
 
+class _ByPhi(Labels):
+    """The candidates of labels with φ for a teacher."""
+
+    def blocks(self) -> Iterator[LabelBlock]:
+        """All queries, block by block."""
+        return (dataclasses.replace(block, teacher=block.base) for block in super().blocks())
+
+
+def _suggestion_shares(labels: Labels, dataset: Dataset) -> dict[str, float | None]:
+    """Of 1×, 2× and 5× as many suggested labels as queries, the share of hidden positives."""
+    suspects = find_suspects(labels, dataset, limit=5 * len(labels))
+    shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
+    return {f"{one.multiple:g}": one.precision for one in shares}
+
+
 def _teacher_name(system: System) -> str:
     return PHI if system.beta is None else collective_name(system.beta)
 
@@ -180,8 +194,14 @@ def _teacher_name(system: System) -> str:
 def _add(table: _Table, name: str, found: LabelQuality) -> None:
     """Put a teacher, and φ before the first, into a table of teacher → grade → quality."""
     for grade, one in found.grades.items():
-        table.setdefault(PHI, {})[str(grade)] = TeacherQuality.of(one.systems[BASE])
-        table.setdefault(name, {})[str(grade)] = TeacherQuality.of(one.systems[TEACHER])
+        table.setdefault(PHI, {})[str(grade)] = _quality(one, BASE)
+        if name != PHI:
+            table.setdefault(name, {})[str(grade)] = _quality(one, TEACHER)
+
+
+def _quality(found: Quality, name: str) -> TeacherQuality:
+    """One system of an evaluation, with its difference to the first, φ."""
+    return TeacherQuality.of(found.systems[name], found.differences.get(name, {}).get("AP"))
 
 
 def _block(labels: Labels, query_ids: Sequence[str], teacher: Teacher | None = None) -> LabelBlock:

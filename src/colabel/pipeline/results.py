@@ -31,10 +31,20 @@ from colabel.pipeline.kept import measured_once
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System as Row
 from colabel.reporting import StudyDocument
-from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, System
+from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System
+from colabel.settings import CollectiveSettings
 
 _GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
 _HARD = ("colbert", "colbert-hn", "smoothing")
+_PAPER = {
+    "feedback": "top",
+    "feedback_passages": "3",
+    "clusters": "24",
+    "centroids": "10",
+    "token": "nearest",
+    "expansion_scale": "paper",
+}
+"""What the paper says of [collective]; β is that of each row, and where k-means starts it leaves open."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +61,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
     """The part of a report that any comparison has: the table, its tests, and how it was run."""
     dataset, measures = rows.bench.dataset, tuple(rows.recipe.study.measures)
     found = _evaluate(rows)
+    times = _response_times(rows)
     everywhere = sorted({seed for held in found.seeds.values() for seed in held})
     seeds = {
         slug: dict.fromkeys(everywhere, next(iter(held.values()))) if slug in SEEDLESS else held
@@ -65,7 +76,10 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         split=TEST,
         relevant_from=dataset.relevant_from,
         dataset=_summary(dataset),
-        systems=tuple(_system(rows, system, found) for system in rows.systems),
+        systems=tuple(
+            dataclasses.replace(_system(rows, system, found), milliseconds=times.get(system.slug))
+            for system in rows.systems
+        ),
         per_query=found.merged.per_query,
         per_seed={
             slug: {str(seed): values for seed, values in held.items()}
@@ -74,6 +88,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         },
         comparisons=comparisons,
         recipe=recipe_text,
+        collective=collective_settings(rows.recipe.collective),
         environment=_environment(rows.recipe.encoder.device),
     )
 
@@ -107,28 +122,49 @@ def _system(rows: Rows, system: Row, found: _Measured) -> System:
         intervals={measure: (mean.low, mean.high) for measure, mean in means.items()},
         spread={measure: one.std for measure, one in found.spreads[slug].items() if one.std is not None},
         judged_only=found.judged.means[slug],
-        unjudged=found.merged.mean_unjudged.get(slug),
-        milliseconds=_milliseconds(rows, system),
+        unjudged_share=found.merged.unjudged_share.get(slug),
         seconds=costs.get("seconds", {}),
         pairs=costs.get("pairs"),
         encoder_passes=costs.get("encoder_passes"),
     )
 
 
-def _milliseconds(rows: Rows, system: Row) -> Milliseconds | None:
-    """Response times, measured once: a resumed study shows the same figures."""
-    wanted = rows.recipe.study.timed_queries
+def _response_times(rows: Rows) -> dict[str, Milliseconds]:
+    """Response times of all finished rows, taken one after another: a resumed study shows the same figures.
+
+    Where a row is new or has changed, all are taken again, since times of different hours do not compare.
+    """
+    wanted, depth = rows.recipe.study.timed_queries, rows.recipe.rank.depth
+    finished = [system for system in rows.systems if rows.finished(system.slug)]
     if not wanted:
-        return None
-    ranker, dataset, depth = rows.ranker(system), rows.bench.dataset, rows.recipe.rank.depth
+        return {}
 
-    def measure() -> dict[str, float]:
-        texts = list(dataset.split_queries(TEST).values())[:wanted]
-        times = response_times(ranker, texts, k=min(depth, len(dataset.passages)))
-        return {"median": times.median, "mean": times.mean, "p95": times.p95}
+    def measure() -> dict[str, dict[str, float]]:
+        return {system.slug: _milliseconds(rows, system, wanted, depth) for system in finished}
 
-    file = rows.out / "timing" / f"{system.slug}.json"
-    return Milliseconds(**measured_once(file, [ranker.fingerprint, wanted, depth], measure))
+    names = {system.slug: rows.ranker(system).fingerprint for system in finished}
+    kept = measured_once(rows.out / "timing.json", [names, wanted, depth], measure)
+    return {slug: Milliseconds(**found) for slug, found in kept.items()}
+
+
+def _milliseconds(rows: Rows, system: Row, queries: int, depth: int) -> dict[str, float]:
+    dataset = rows.bench.dataset
+    texts = list(dataset.split_queries(TEST).values())[:queries]
+    times = response_times(rows.ranker(system), texts, k=min(depth, len(dataset.passages)))
+    return {"median": times.median, "mean": times.mean, "p95": times.p95}
+
+
+def collective_settings(settings: CollectiveSettings) -> tuple[Setting, ...]:
+    """How collective knowledge was made, with the paper's values where it has some; what has no effect is left out."""
+    return tuple(
+        Setting(name, _shown(value), _PAPER.get(name, ""))
+        for name, value in settings.as_dict().items()
+        if name != "labelled_weight" or settings.feedback == "weighted"
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _environment(device: str) -> Environment:

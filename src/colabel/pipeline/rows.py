@@ -15,11 +15,12 @@ from colabel.pipeline.systems import System
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranker, Ranking, rank
+from colabel.reporting import records
 from colabel.settings import Recipe
 
 log = logging.getLogger(__name__)
 
-SEEDLESS = ("bm25", "zero-shot")
+SEEDLESS = records.SEEDLESS
 """Systems that draw nothing at random: one run of theirs stands for every seed."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import NONE, count, decimal, duration, figure, times
 from colabel.reporting.parts import Cell, Column, Row, Table, table
-from colabel.reporting.records import Trial
+from colabel.reporting.records import Ratio, Trial
 from colabel.reporting.results import system_cell, system_letters
 
 
@@ -38,29 +38,47 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
         Column("labelled pairs", hint="query–passage pairs that the teacher scored"),
         Column("encoder passes", hint="texts, or pairs of texts, through a transformer to make the labels"),
     ]
+    equal = any(system.equal_passes is not None for system in costly)
+    if equal:
+        columns.append(Column("passes, equal pairs", hint="for as many labelled pairs as the collective row has"))
     rows = []
     for system in costly:
         cells = [system_cell(system, letters, brief=True)]
         cells += [Cell(duration(system.seconds.get(part)), system.seconds.get(part)) for part in parts]
-        cells += [Cell(count(value), value) for value in (system.pairs, system.encoder_passes)]
+        counts = (system.pairs, system.encoder_passes, *([system.equal_passes] if equal else []))
+        cells += [Cell(count(value), value) for value in counts]
         rows.append(Row(tuple(cells), system.group))
     return table("costs", "Time and work per system", columns, rows)
 
 
 def time_ratios(document: StudyDocument) -> tuple[Table, ...]:
-    """How many times longer one system takes than another, as the paper reports it."""
+    """How many times longer one system takes than another: as run, and for equal pairs, as the paper reports it."""
     found = document.efficiency.ratios if document.efficiency else ()
     with_paper = any(ratio.paper for ratio in found)
+    scaled = "its annotation multiplied by the factor between the pairs, as if it had labelled as many"
     columns = [Column("System", number=False), Column("against", number=False)]
-    columns += [Column("annotation"), Column("training"), Column("overall")]
+    columns += [Column("labelled pairs", hint="of the two, and the factor between them")]
+    columns += [Column("annotation, as run"), Column("annotation, equal pairs", hint=scaled), Column("training")]
+    columns += [Column("overall, as run"), Column("overall, equal pairs", hint=scaled)]
     columns += [Column("in the paper", number=False)] if with_paper else []
     rows = []
     for ratio in found:
         cells = [Cell(document.title(ratio.slug)), Cell(document.title(ratio.against))]
-        cells += [Cell(times(value), value) for value in (ratio.annotation, ratio.training, ratio.overall)]
+        cells.append(_pairs_cell(document, ratio))
+        annotation = (ratio.annotation_as_run, ratio.annotation)
+        values = (*annotation, ratio.training, ratio.overall_as_run, ratio.overall)
+        cells += [Cell(times(value), value) for value in values]
         cells += [Cell(ratio.paper or NONE)] if with_paper else []
         rows.append(Row(tuple(cells)))
-    return table("ratios", "Times as long, for equal numbers of labelled pairs", columns, rows)
+    caption = "Times as long: as run, and with the annotation of the first scaled to equal numbers of labelled pairs"
+    return table("ratios", caption, columns, rows)
+
+
+def _pairs_cell(document: StudyDocument, ratio: Ratio) -> Cell:
+    systems = (document.system(slug) for slug in (ratio.slug, ratio.against))
+    pairs, others = (system.pairs if system else None for system in systems)
+    detail = ["" if others is None else f"against {count(others)}", "" if ratio.factor is None else times(ratio.factor)]
+    return Cell(count(pairs), pairs, ", ".join(part for part in detail if part))
 
 
 def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
@@ -69,14 +87,15 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
     if found is None:
         return ()
     columns = [Column("System", number=False), Column("trained from", number=False), Column("step")]
-    columns += [Column("annotation"), Column("training until then")]
+    pooled = "steps × the median seconds of a step over all students with as many passages in one"
+    columns += [Column("annotation"), Column("training until then", hint=pooled if found.origin else "")]
     columns += [
         Column("from its start", hint="annotation and training until then"),
         Column("from the plain encoder", hint="with the training of θ and its ranking, where it starts from θ"),
     ]
     rows = []
     for reached in found.reached:
-        until = duration(reached.training) if reached.training is not None else "not reached"
+        until = duration(reached.training) if reached.step is not None else "not reached"
         cells = (
             Cell(document.title(reached.slug)),
             Cell(reached.start),
@@ -87,7 +106,10 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
         )
         rows.append(Row(cells))
     target = "a fixed value" if found.target is None else figure(found.target)
-    return table("target", f"Time to reach {found.measure} {target} on dev", columns, rows)
+    origin = f" ({found.origin})" if found.origin else ""
+    queries = "at most distil.evaluate_queries" if found.queries is None else count(found.queries)
+    caption = f"Time to reach {found.measure} {target}{origin} on {queries} dev queries"
+    return table("target", caption, columns, rows)
 
 
 def trials(document: StudyDocument) -> tuple[Table, ...]:

@@ -56,7 +56,8 @@ def dev_curves(document: StudyDocument, *, over_seconds: bool) -> Plot | None:
     line = efficiency.target if efficiency else None
     unit = "seconds of training" if over_seconds else "steps"
     key = f"dev-{'seconds' if over_seconds else 'steps'}"
-    return _curves(found, key, f"{measure} on dev over {unit}", f"{measure} on dev", (unit, measure), line=line)
+    caption = f"{measure} on dev over {unit}{', as measured' if over_seconds else ''}"
+    return _curves(found, key, caption, f"{measure} on dev", (unit, measure), line=line)
 
 
 def _curves(
@@ -126,7 +127,8 @@ def sweep_plot(document: StudyDocument, setting: str) -> Plot | None:
     name = "β" if setting == "beta" else setting.replace("_", " ")
     axes.set_xlabel("β" if setting == "beta" else f"{SETTINGS[setting]} ({name})")
     axes.set_ylabel(measure)
-    return finished(drawn, f"sweep-{setting.replace('_', '-')}", f"{measure} over {name}")
+    caption = f"{measure} of ColBERT-PRF as ranker on dev queries over {name}"
+    return finished(drawn, f"sweep-{setting.replace('_', '-')}", caption)
 
 
 def _sweep_lines(rows: Sequence[SweepRow], setting: str, measure: str) -> list[list[tuple[float, float]]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from colabel.errors import UsageError
 from colabel.evaluation.comparison import Comparison
+from colabel.measures import mean_values
 from colabel.reporting.reading import UnreadableError, parse, plain
 from colabel.reporting.records import (
     DatasetSummary,
@@ -24,11 +25,13 @@ from colabel.reporting.records import (
     FeedbackGain,
     Figures,
     QualitySet,
+    Setting,
     SweepRow,
     System,
     TrainingCurve,
     Trial,
 )
+from colabel.reporting.seeds import comparable, first_common
 
 FORMAT = 1
 
@@ -51,6 +54,7 @@ class StudyDocument:
         training: slug → curves.
         trials: slug → settings that were tried on dev.
         recipe: the TOML text.
+        collective: the settings of collective knowledge, those that the recipe leaves at their defaults included.
         seconds: stage → seconds, in the order in which they ran.
         notes: sentences that a reader must know.
     """
@@ -74,6 +78,7 @@ class StudyDocument:
     efficiency: Efficiency | None = None
     trials: Mapping[str, tuple[Trial, ...]] = dataclasses.field(default_factory=dict)
     recipe: str = ""
+    collective: tuple[Setting, ...] = ()
     environment: Environment | None = None
     seconds: Figures = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -121,6 +126,36 @@ class StudyDocument:
     def system(self, slug: str | None) -> System | None:
         """The system of a slug."""
         return next((system for system in self.systems if system.slug == slug), None)
+
+    def setting(self, name: str) -> str | None:
+        """The value of a setting of collective knowledge; None where the study does not tell."""
+        return next((one.value for one in self.collective if one.name == name), None)
+
+    @property
+    def seed_counts(self) -> dict[str, int]:
+        """Slug → number of seeds, of the systems that have figures."""
+        return {system.slug: system.seeds for system in self.finished}
+
+    @property
+    def seed_means(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Slug → seed → measure → mean over queries, of systems of several seeds; a query without a value counts 0."""
+        return {
+            slug: {
+                seed: mean_values({name: {q: value or 0.0 for q, value in one.items()} for name, one in held.items()})
+                for seed, held in seeds.items()
+            }
+            for slug, seeds in self.per_seed.items()
+        }
+
+    def comparable(self, measure: str) -> Figures:
+        """Slug → the value by which systems are compared, on a seed that all have where some have several."""
+        means = {system.slug: system.means for system in self.finished}
+        return comparable(measure, means, self.seed_counts, self.seed_means)
+
+    @property
+    def compared_seed(self) -> str | None:
+        """The seed on which :meth:`comparable` compares systems; None where it compares means over all seeds."""
+        return first_common(self.seed_counts, self.seed_means)
 
     def title(self, slug: str) -> str:
         """A system's name in tables; the slug itself where the study has no such row."""

@@ -17,7 +17,8 @@ def examples_section(document: StudyDocument) -> tuple[Section, ...]:
         return ()
     intro = (
         "Queries whose labels changed most. Tokens are those nearest to the collective centroids, with σ; passages "
-        "show their rank by φ and by the teacher score, and the tokens of the expansion that they match."
+        "show their rank by φ and by the teacher score, and the tokens of the expansion that they match. A labelled "
+        "passage may lie beyond φ's candidates: its rank is then not known, only that it is behind them."
     )
     cards = tuple(Custom(_card(example), _lines(example)) for example in document.examples)
     return (Section("examples", "Examples", (Text(intro), *cards)),)
@@ -30,7 +31,7 @@ def _card(example: Example) -> Markup:
         tag("li", token.token, tag("span", decimal(token.sigma), class_="detail") if token.sigma is not None else None)
         for token in example.tokens
     ]
-    passages = [tag("li", _passage(passage)) for passage in example.passages]
+    passages = [tag("li", _passage(passage, example.candidates)) for passage in example.passages]
     return tag(
         "article",
         heading,
@@ -41,8 +42,8 @@ def _card(example: Example) -> Markup:
     )
 
 
-def _passage(passage: ExamplePassage) -> Markup:
-    move = tag("span", _move(passage), class_=f"move {_direction(passage)}")
+def _passage(passage: ExamplePassage, candidates: int | None) -> Markup:
+    move = tag("span", _move(passage, candidates), class_=f"move {_direction(passage)}")
     badges = [tag("span", name, class_=f"badge {name.split()[0]}") for name in _badges(passage)]
     head = tag("p", move, *badges, tag("code", passage.passage_id), class_="passage-head")
     title = tag("p", highlighted(passage.title, passage.matched), class_="passage-title") if passage.title else None
@@ -54,12 +55,10 @@ def _passage(passage: ExamplePassage) -> Markup:
     return join([head, title, text, matched])
 
 
-def _move(passage: ExamplePassage) -> str:
-    return f"{_rank(passage.before)} → {_rank(passage.after)}"
-
-
-def _rank(rank: int | None) -> str:
-    return NONE if rank is None else f"{rank:,}"
+def _move(passage: ExamplePassage, candidates: int | None) -> str:
+    beyond = NONE if candidates is None else f"> {candidates:,}"
+    before, after = (beyond if rank is None else f"{rank:,}" for rank in (passage.before, passage.after))
+    return f"{before} → {after}"
 
 
 def _direction(passage: ExamplePassage) -> str:
@@ -82,5 +81,6 @@ def _lines(example: Example) -> str:
         badges = "".join(f" **{name}**" for name in _badges(passage))
         matched = f"; matches {escaped(', '.join(passage.matched))}" if passage.matched else ""
         title = f": {escaped(passage.title)}" if passage.title else ""
-        lines.append(f"- {_move(passage)}{badges} {escaped(passage.passage_id)}{title}{matched}")
+        move = escaped(_move(passage, example.candidates))
+        lines.append(f"- {move}{badges} {escaped(passage.passage_id)}{title}{matched}")
     return "\n".join(lines).rstrip()

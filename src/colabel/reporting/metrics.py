@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from colabel.evaluation.comparison import Comparison
@@ -19,9 +18,9 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
     (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
     and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
-    ``per_seed`` (of systems with several: slug → seed → measure → mean), ``label_quality`` (which queries
-    → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), and ``failed`` (slug → sentence; those
-    systems are nowhere else).
+    ``per_seed`` (of systems with several: slug → seed → measure → mean), ``unjudged_share`` (of the passages in the top
+    10 of all queries), ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of
+    ColBERT-PRF …), ``collective`` (setting → value), and ``failed`` (slug → sentence; those systems are nowhere else).
     """
     finished = document.finished
     found = {
@@ -31,14 +30,13 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "systems": {system.slug: system.means for system in finished},
         "titles": {system.slug: system.title for system in finished},
         "seeds": {system.slug: system.seeds for system in finished},
-        "per_seed": {
-            slug: {seed: {name: _mean(values) for name, values in held.items()} for seed, held in found.items()}
-            for slug, found in document.per_seed.items()
-        },
+        "per_seed": document.seed_means,
         "intervals": {system.slug: system.intervals for system in finished if system.intervals},
         "spread": {system.slug: system.spread for system in finished if system.spread},
         "judged_only": {system.slug: system.judged_only for system in finished if system.judged_only},
-        "unjudged": {system.slug: system.unjudged for system in finished if system.unjudged is not None},
+        "unjudged_share": {
+            system.slug: system.unjudged_share for system in finished if system.unjudged_share is not None
+        },
         "milliseconds": {system.slug: system.milliseconds for system in finished if system.milliseconds},
         "significance": {measure: _significance(comparison) for measure, comparison in document.comparisons.items()},
         "seconds": {
@@ -48,15 +46,11 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         },
         "label_quality": {one.title: _average_precision(one) for one in document.label_quality},
         "feedback": document.prf_gain,
+        "collective": {setting.name: setting.value for setting in document.collective},
         "failed": {system.slug: system.failed for system in document.systems if system.failed is not None},
     }
     result: dict[str, Any] = plain(found)
     return result
-
-
-def _mean(values: Mapping[str, float | None]) -> float:
-    """Over queries; one without an answer counts 0."""
-    return sum(value or 0.0 for value in values.values()) / max(1, len(values))
 
 
 def _average_precision(found: QualitySet) -> dict[str, Any]:
@@ -73,7 +67,13 @@ def _to_target(found: Efficiency | None) -> dict[str, Any] | None:
         one.slug: {**dataclasses.asdict(one), "from_start": one.from_start, "from_plain": one.from_plain}
         for one in found.reached
     }
-    return {"measure": found.measure, "value": found.target, "students": students}
+    return {
+        "measure": found.measure,
+        "value": found.target,
+        "origin": found.origin,
+        "queries": found.queries,
+        "students": students,
+    }
 
 
 def _significance(comparison: Comparison) -> dict[str, Any]:

@@ -23,12 +23,13 @@ from colabel.reporting.metrics import metrics
 from colabel.reporting.page import standalone_svg
 from colabel.reporting.parts import Plot, Plots, Section, Text
 from colabel.reporting.sections import about, sections
+from colabel.reporting.seeds import best, comparable, single, unequal
 from colabel.reporting.study_file import read_study
 
 INDEX = "README"
 _PLOTS = ("difference-0", "precision-recall-", "dev-seconds", "cost-bars")
 _MOST_BYTES = 60_000  # of a plot: a larger one stays in report.html
-_DIGITS = 6
+_DIGITS = 6  # significant ones: a p-value of 1e-9 is not 0
 _FOLDERS = re.compile(r"(?<![\w:/.~])(?:\.{1,2}|~)?/(?:[^\s/'\"]+/)+")
 
 
@@ -112,6 +113,11 @@ def write_index(folder: Path) -> Path:
         "The best of each column is bold. ▲ and ▼: significantly better and worse than ColBERT (paired t-test, Holm's "
         "correction over all pairs of the study). Figures of several seeds are means.",
     ]
+    if any(unequal(study["seeds"]) for study in studies.values()):
+        lines[-1] += (
+            " ¹ one seed, where others of the study have several; there, bold is the best on the first seed, which all "
+            "have, and need not be the highest of the figures shown."
+        )
     for measure in measures:
         lines += ["", f"## {escaped(measure)}", "", *_table(measure, studies)]
     path = folder / f"{INDEX}.md"
@@ -140,14 +146,15 @@ def _of_all(title: str) -> str:
 
 
 def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
-    values = {name: found.get(measure) for name, found in study["systems"].items()}
-    value = values.get(slug)
+    value = study["systems"].get(slug, {}).get(measure)
     if value is None:
         return NONE
     beats = study["significance"].get(measure, {}).get("beats_holm", {})
     mark = " ▲" if "colbert" in beats.get(slug, ()) else " ▼" if slug in beats.get("colbert", ()) else ""
-    best = value == max(one for one in values.values() if one is not None)
-    return f"**{figure(value)}**{mark}" if best else f"{figure(value)}{mark}"
+    seeds = study["seeds"]
+    few = "¹" if single(slug, seeds) else ""
+    bold = slug in best(comparable(measure, study["systems"], seeds, study["per_seed"]))
+    return f"**{figure(value)}**{few}{mark}" if bold else f"{figure(value)}{few}{mark}"
 
 
 def _kept(document: StudyDocument) -> dict[str, Any]:
@@ -164,7 +171,7 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_rounded(inner) for inner in value]
-    return round(value, _DIGITS) if isinstance(value, float) else value
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -175,7 +182,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ArtefactError(f"{path} cannot be read ({error}); write it again with `colabel report --pages`") from None
     if missing:
         raise ArtefactError(f"{path} has no '{min(missing)}'; write it again with `colabel report --pages`")
-    return found
+    return {"seeds": {}, "per_seed": {}, **found}
 
 
 def _plots(chapters: Sequence[Section]) -> list[Plot]:

@@ -6,10 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from colabel.evaluation.quality import ScoreQuality
+from colabel.evaluation.significance import PairedTest
 from colabel.reporting.reading import renamed
 
 Figures = Mapping[str, float | None]
 """Name (of a measure, a query …) → value."""
+
+SEEDLESS = ("bm25", "zero-shot")
+"""Systems that draw nothing at random: one run of theirs stands for every seed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +49,12 @@ class System:
         intervals: measure → bounds of the bootstrap interval of the mean.
         spread: measure → standard deviation over seeds; None or absent for one seed.
         judged_only: measure → mean with passages without a judgement taken out of the run first.
-        unjudged: mean number of passages without a judgement in a top 10.
+        unjudged_share: of the passages in the top 10 of all queries, the share without a judgement.
         milliseconds: response time.
         seconds: "annotation", "training" or any other part of the work → seconds.
         pairs: query–passage pairs that the teacher labelled.
         encoder_passes: texts (or pairs of texts) that went through a transformer for the labels.
+        equal_passes: the same for as many labelled pairs as the collective row has.
         failed: why there are no figures, as one sentence; None where there are.
     """
 
@@ -62,11 +67,12 @@ class System:
     intervals: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(default_factory=dict)
     spread: Figures = dataclasses.field(default_factory=dict)
     judged_only: Figures = dataclasses.field(default_factory=dict)
-    unjudged: float | None = None
+    unjudged_share: float | None = None
     milliseconds: Milliseconds | None = None
     seconds: Figures = dataclasses.field(default_factory=dict)
     pairs: int | None = None
     encoder_passes: int | None = None
+    equal_passes: int | None = None
     failed: str | None = None
 
 
@@ -78,6 +84,16 @@ class Mean:
     low: float | None = None
     high: float | None = None
     queries: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A mean of paired differences with its interval and the p-value of the paired t-test."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +117,7 @@ class TeacherQuality:
 
     Attributes:
         average_precision, auc: means over queries ("AP" and "AUC" in JSON).
+        difference: average precision less that of φ, paired by query ("AP_less_phi" in JSON); φ itself has none.
         precision_at_recall: averaged over queries, at recall 0, 0.1 … 1.
         curve: (recall, precision) averaged over queries, where there is a finer one than that.
         pooled_curve: (recall, precision) of one threshold over the pairs of all queries.
@@ -109,22 +126,28 @@ class TeacherQuality:
     queries: int | None = None
     average_precision: Mean | None = renamed("AP", default=None)
     auc: Mean | None = renamed("AUC", default=None)
+    difference: Difference | None = renamed("AP_less_phi", default=None)
     precision_at_recall: tuple[float | None, ...] = ()
     curve: tuple[tuple[float, float | None], ...] = ()
     pooled_curve: tuple[tuple[float, float | None], ...] = ()
 
     @classmethod
-    def of(cls, found: ScoreQuality) -> TeacherQuality:
-        """The part of an evaluation of scores that a report shows."""
+    def of(cls, found: ScoreQuality, against: PairedTest | None = None) -> TeacherQuality:
+        """The part of an evaluation of scores that a report shows; ``against`` is the test of its AP against φ's."""
         pooled = found.pooled.as_dict()
         average, auc = found.average_precision, found.auc
         return cls(
             queries=average.queries,
             average_precision=Mean(average.mean, average.low, average.high, average.queries),
             auc=None if auc is None else Mean(auc.mean, auc.low, auc.high, auc.queries),
+            difference=None if against is None else _difference(against),
             precision_at_recall=tuple(level.mean for level in found.precision_at_recall),
             pooled_curve=tuple(zip(pooled["recall"], pooled["precision"], strict=True)),
         )
+
+
+def _difference(found: PairedTest) -> Difference:
+    return Difference(found.difference.mean, found.difference.low, found.difference.high, found.t_test)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,12 +208,13 @@ class ExamplePassage:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A query whose labels changed much."""
+    """A query whose labels changed much; ``candidates`` is how many passages φ ranked for it, at most."""
 
     query_id: str
     query: str = ""
     tokens: tuple[ExampleToken, ...] = ()
     passages: tuple[ExamplePassage, ...] = ()
+    candidates: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +233,7 @@ class Reached:
         start: what it was trained from, as "θ" or "plain encoder".
         before: seconds from the plain encoder to that start.
         annotation: seconds that its labels cost before training began.
-        training: seconds of training until then, without evaluations.
+        training: seconds of training until then: its steps at the speed of all students, without evaluations.
     """
 
     slug: str
@@ -245,7 +269,13 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Ratio:
-    """How many times longer ``slug`` takes than ``against``, for equal numbers of labelled pairs."""
+    """How many times longer ``slug`` takes than ``against``.
+
+    Attributes:
+        annotation, overall: for equal numbers of labelled pairs.
+        annotation_as_run, overall_as_run: for the pairs that each of the two labelled.
+        factor: what ``slug``'s seconds of annotation were multiplied by to have equal numbers of pairs.
+    """
 
     slug: str
     against: str
@@ -253,16 +283,38 @@ class Ratio:
     training: float | None = None
     overall: float | None = None
     paper: str = ""
+    annotation_as_run: float | None = None
+    overall_as_run: float | None = None
+    factor: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Efficiency:
-    """What training costs: seconds to a fixed value of a measure on dev, and ratios between systems."""
+    """What training costs: seconds to a fixed value of a measure on dev, and ratios between systems.
+
+    ``origin`` says where the value comes from, ``queries`` on how many dev queries it is measured.
+    """
 
     measure: str = "nDCG@10"
     target: float | None = None
+    origin: str = ""
+    queries: int | None = None
     reached: tuple[Reached, ...] = ()
     ratios: tuple[Ratio, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting as the study used it, and its value in the paper; empty where the paper leaves it open."""
+
+    name: str
+    value: str
+    paper: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the paper has another value."""
+        return bool(self.paper) and self.value != self.paper
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,33 +6,44 @@ from collections.abc import Mapping
 
 from colabel.evaluation.comparison import T_TEST, Comparison, letter
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.figures import bounds, decimal, figure, p_value, signed
+from colabel.reporting.figures import bounds, decimal, figure, p_value, percent, signed
 from colabel.reporting.parts import Cell, Column, Folded, Part, Row, Section, Table, Text, marked_best, table
-from colabel.reporting.records import System
+from colabel.reporting.records import Figures, System
+from colabel.reporting.seeds import best, unequal
+
+_UNJUDGED = Column(
+    "unjudged of top\u00a010", hint="share without a judgement of the passages that all queries have in their top 10"
+)
 
 
 def results(document: StudyDocument) -> tuple[Table, ...]:
     """The main table: measures with intervals and letters, unjudged passages, response time."""
     letters = system_letters(document)
-    unjudged = any(system.unjudged is not None for system in document.finished)
+    unjudged = any(system.unjudged_share is not None for system in document.finished)
+    compared = {measure: document.comparable(measure) for measure in document.measures}
     timed = any(system.milliseconds for system in document.finished)
     columns = [Column("System", number=False), *(Column(measure, lettered=True) for measure in document.measures)]
     if unjudged:
-        columns.append(Column("unjudged", hint="passages without a judgement in the top 10, mean over queries"))
+        columns.append(_UNJUDGED)
     if timed:
         columns.append(Column("ms\u00a0/\u00a0query", hint="median response time, one query at a time, one thread"))
     rows = []
     for system in document.systems:
         cells = [system_cell(system, letters)]
-        cells += [_measure_cell(document, system, measure, letters) for measure in document.measures]
+        cells += [_measure_cell(document, system, name, letters, values) for name, values in compared.items()]
         if unjudged:
-            cells.append(Cell(decimal(system.unjudged), system.unjudged))
+            cells.append(Cell(percent(system.unjudged_share), system.unjudged_share))
         if timed:
             median = system.milliseconds.median if system.milliseconds else None
             cells.append(Cell(decimal(median), median))
         rows.append(Row(tuple(cells), system.group, system.failed))
-    best = range(1, 1 + len(document.measures))
-    return table("main", f"All systems on the {document.split} queries", columns, marked_best(rows, best))
+    return table("main", f"All systems on the {document.split} queries{_decided(document)}", columns, rows)
+
+
+def _decided(document: StudyDocument) -> str:
+    """What bold goes by, where that is not the figure beside it."""
+    seed = document.compared_seed
+    return "" if seed is None else f"; bold is the best on seed {seed}, which all have"
 
 
 def judged_only(document: StudyDocument) -> tuple[Table, ...]:
@@ -42,16 +53,18 @@ def judged_only(document: StudyDocument) -> tuple[Table, ...]:
     columns = [Column("System", number=False)]
     for measure in measures:
         columns += [Column(measure), Column(f"{measure}, judged only")]
-    columns.append(Column("unjudged", hint="passages without a judgement in the top 10, mean over queries"))
+    unjudged = any(system.unjudged_share is not None for system in document.finished)
+    columns += [_UNJUDGED] if unjudged else []
     rows = []
     for system in document.finished:
         cells = [system_cell(system, letters, brief=True)]
         for measure in measures:
             values = (system.means.get(measure), system.judged_only.get(measure))
             cells += [Cell(figure(value), value) for value in values]
-        cells.append(Cell(decimal(system.unjudged), system.unjudged))
+        cells += [Cell(percent(system.unjudged_share), system.unjudged_share)] if unjudged else []
         rows.append(Row(tuple(cells), system.group))
-    rows = marked_best(rows, range(1, 1 + 2 * len(measures)))
+    if not unequal(document.seed_counts):  # means over different numbers of seeds have no best
+        rows = marked_best(rows, range(1, 1 + 2 * len(measures)))
     return table("judged", "With and without passages that have no judgement", columns, rows) if measures else ()
 
 
@@ -88,16 +101,25 @@ def system_cell(system: System, letters: Mapping[str, str], *, brief: bool = Fal
     return Cell(system.title, detail=detail, letter=letters.get(system.slug, ""))
 
 
-def _measure_cell(document: StudyDocument, system: System, measure: str, letters: Mapping[str, str]) -> Cell:
+def _measure_cell(
+    document: StudyDocument, system: System, measure: str, letters: Mapping[str, str], compared: Figures
+) -> Cell:
     value = system.means.get(measure)
-    spread = system.spread.get(measure)
+    spread, seed = system.spread.get(measure), document.compared_seed
+    several = seed is not None and system.seeds > 1
     detail = [
         bounds(*system.intervals.get(measure, (None, None))),
         "" if spread is None else f"±\u00a0{figure(spread)}",
+        f"seed\u00a0{seed}:\u00a0{figure(compared.get(system.slug))}" if several else "",
     ]
     beats, beats_holm = _beaten(document.comparisons.get(measure), system.slug, letters)
     return Cell(
-        figure(value), value, detail=" ".join(part for part in detail if part), beats=beats, beats_holm=beats_holm
+        figure(value),
+        value,
+        detail=" ".join(part for part in detail if part),
+        beats=beats,
+        beats_holm=beats_holm,
+        best=system.slug in best(compared),
     )
 
 
@@ -133,6 +155,8 @@ def _explained(document: StudyDocument) -> tuple[Text, ...]:
             f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure: {tested})."
         )
         parts += _seeds_explained(found)
+    if any(system.unjudged_share is not None for system in document.finished):
+        parts.append("Unjudged: of the passages that all queries have in their top 10, the share without a judgement.")
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
     return (Text(" ".join(parts)),)
 

@@ -26,7 +26,7 @@ def sections(document: StudyDocument) -> list[Section]:
         *_section("time", "Response time", (*side_by_side([plots.response_bars(document)]), *_times(document))),
         *_section("training", "Training", _training(document)),
         *_section("labels", "Label quality", _labels(document)),
-        *_section("sweep", "Settings", _sweep(document)),
+        *_section("sweep", "Sweep over the teacher's settings", _sweep(document)),
         *examples_section(document),
         *_section("setup", "How it was run", _setup(document)),
     )
@@ -46,12 +46,24 @@ def about(document: StudyDocument) -> list[tuple[str, str]]:
     facts.append(("measured on", document.split))
     failed = len(document.systems) - len(document.finished)
     facts.append(("systems", f"{len(document.systems)}{f', {failed} failed' if failed else ''}"))
-    for measure in document.measures[:1]:
-        values = [(value, system) for system in document.finished if (value := system.means.get(measure)) is not None]
-        if values:
-            value, best = max(values, key=lambda pair: pair[0])
-            facts.append((f"highest {measure}", f"{figure(value)}, {best.title}"))
-    return facts
+    return [*facts, *_highest(document), *_unlike_the_paper(document)]
+
+
+def _highest(document: StudyDocument) -> list[tuple[str, str]]:
+    """The best system by the first measure."""
+    measure, seed = document.measures[0], document.compared_seed
+    known = [(value, slug) for slug, value in document.comparable(measure).items() if value is not None]
+    if not known:
+        return []
+    value, slug = max(known, key=lambda pair: pair[0])
+    on = "" if seed is None else f" on seed {seed}, which all have"
+    return [(f"highest {measure}{on}", f"{figure(value)}, {document.title(slug)}")]
+
+
+def _unlike_the_paper(document: StudyDocument) -> list[tuple[str, str]]:
+    """Settings of collective knowledge that the paper has otherwise."""
+    found = [f"{one.name} = {one.value}, not {one.paper}" for one in document.collective if one.differs]
+    return [("not as in the paper", "; ".join(found))] if found else []
 
 
 def _section(key: str, title: str, parts: tuple[Part, ...]) -> tuple[Section, ...]:
@@ -152,6 +164,7 @@ def _setup(document: StudyDocument) -> tuple[Part, ...]:
         parts += table("versions", "Versions", columns, rows)
     rows = [Row((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
     parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], rows)
+    parts += teaching.collective_settings(document)
     if document.recipe:
-        parts += [Text("The recipe:"), Code(document.recipe, "toml")]
+        parts += [Text("The recipe, which names what differs from the defaults:"), Code(document.recipe, "toml")]
     return tuple(parts)

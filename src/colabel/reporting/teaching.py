@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.figures import bounds, count, decimal, figure, percent, signed
+from colabel.reporting.figures import NONE, bounds, count, decimal, figure, p_value, percent, signed
 from colabel.reporting.parts import Cell, Column, Row, Table, marked_best, table
-from colabel.reporting.records import Mean, QualitySet, TeacherQuality
+from colabel.reporting.records import Difference, Mean, QualitySet, TeacherQuality
+
+_SYMBOLS = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e", "beta": "β; rows name their own"}
+_SCALES = {
+    "normalised": "; β is the centroids' share of the query's own tokens (expansion_scale normalised; the paper: β·σ)",
+    "paper": "; β multiplies σ (expansion_scale paper)",
+}
 
 
 def grades(found: QualitySet) -> list[str]:
@@ -22,10 +28,14 @@ def teachers_at(found: QualitySet, grade: str) -> dict[str, TeacherQuality]:
 def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     """How each teacher ranks relevant passages among the candidates, at one grade."""
     levels = (1, 5, 9)
+    teachers = teachers_at(found, grade)
+    tested = any(quality.difference for quality in teachers.values())
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
     columns += [Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="precision at recall") for level in levels]
+    best = range(2, len(columns))
+    columns += [Column("AP − φ", hint="paired by query, with bootstrap interval and paired t-test")] if tested else []
     rows = []
-    for teacher, quality in teachers_at(found, grade).items():
+    for teacher, quality in teachers.items():
         precision = quality.precision_at_recall
         at_levels = [precision[level] if len(precision) == 11 else None for level in levels]
         cells = (
@@ -34,10 +44,11 @@ def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
             _mean_cell(quality.average_precision),
             _mean_cell(quality.auc),
             *(Cell(figure(value), value) for value in at_levels),
+            *([_difference_cell(quality.difference)] if tested else []),
         )
         rows.append(Row(cells))
     caption = f"{found.title}: relevant from grade {grade}"
-    return table(f"quality-{key}", caption, columns, marked_best(rows, range(2, len(columns))))
+    return table(f"quality-{key}", caption, columns, marked_best(rows, best))
 
 
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:
@@ -89,7 +100,41 @@ def sweep(document: StudyDocument) -> tuple[Table, ...]:
         cells.append(Cell(decimal(point.beta, 2), point.beta))
         cells += [Cell(figure(point.measures.get(name)), point.measures.get(name)) for name in measures]
         rows.append(Row(tuple(cells)))
-    return table("sweep", "Settings of the teacher", columns, marked_best(rows, range(4, len(columns))))
+    return table("sweep", sweep_caption(document), columns, marked_best(rows, range(4, len(columns))))
+
+
+def sweep_caption(document: StudyDocument) -> str:
+    """What was swept, on which queries, and what β multiplies."""
+    dev = document.dataset.queries.get("dev") if document.dataset else None
+    queries = "the dev queries" if dev is None else f"the {count(dev)} dev queries"
+    scale = _SCALES.get(document.setting("expansion_scale") or "", "")
+    return (
+        f"ColBERT-PRF as ranker (it searches again with the expanded query) on {queries}, with feedback from each "
+        f"query's top f_p, never from labels{scale}"
+    )
+
+
+def collective_settings(document: StudyDocument) -> tuple[Table, ...]:
+    """How collective knowledge was made, beside the paper."""
+    columns = [Column("Setting", number=False), Column("here", number=False), Column("in the paper", number=False)]
+    rows = []
+    for one in document.collective:
+        paper = f"{one.paper}, differs" if one.differs else one.paper or NONE
+        rows.append(Row((Cell(one.name, detail=_SYMBOLS.get(one.name, "")), Cell(one.value), Cell(paper))))
+    return table("collective", "Settings of collective knowledge, defaults included", columns, rows)
+
+
+def _difference_cell(found: Difference | None) -> Cell:
+    if found is None:
+        return Cell(NONE)
+    interval = bounds(found.low, found.high, sign=True)
+    detail = [interval, "" if found.p is None else f"p\u00a0{_equals(found.p)}"]
+    return Cell(signed(found.mean), found.mean, " ".join(part for part in detail if part))
+
+
+def _equals(p: float) -> str:
+    written = p_value(p)
+    return written if written.startswith("<") else f"=\u00a0{written}"
 
 
 def _mean_cell(found: Mean | None) -> Cell:

@@ -10,27 +10,41 @@ import numpy.typing as npt
 
 from colabel.errors import DataError
 from colabel.measures import mean_values, measure_run
+from colabel.paired import FloatArray, query_differences, t_test
 from colabel.ranking import Ranking
 from colabel.teachers.base import Teacher
 from colabel.types import Qrels
 
+ALPHA = 0.05
+"""Level of the paired test below which one of the two is called better."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare as a whole
 class RerankQuality:
-    """Measures of the top of a ranking as it is, and re-ranked by a teacher: measure → mean over labelled queries."""
+    """The top of a ranking as it is, and re-ranked by a teacher.
+
+    Attributes:
+        ranked, reranked: measure → mean over labelled queries.
+        differences: measure → re-ranked less ranked of each query, float64 [queries].
+    """
 
     queries: int
     depth: int
     ranked: Mapping[str, float]
     reranked: Mapping[str, float]
+    differences: Mapping[str, FloatArray]
 
     def verdict(self, ranker: str) -> str:
-        """What the first measure says, as the rest of a sentence."""
+        """What the first measure says by the paired t-test, as the rest of a sentence."""
         measure = next(iter(self.ranked))
         before, after = self.ranked[measure], self.reranked[measure]
-        beats = "beats" if after > before else "does not beat"
-        top = f"the top {self.depth} of {self.queries} dev queries"
-        return f"{beats} {ranker} at ranking {top} again: {measure} {after:.4f}, {ranker} {before:.4f}."
+        p = t_test(self.differences[measure])
+        if p is None or p >= ALPHA:
+            found = "cannot be told from"
+        else:
+            found = "beats" if after > before else "is worse than"
+        values = f"{measure} {after:.4f}, {ranker} {before:.4f}; paired t-test: {_written(p)}"
+        return f"{found} {ranker} at ranking the top {self.depth} of {self.queries} dev queries again: {values}."
 
 
 def rerank_quality(
@@ -63,11 +77,16 @@ def rerank_quality(
     if not before:
         raise DataError(f"none of the {len(ranking)} queries of {ranking.folder} has labels; is it of another split?")
     judged = {query_id: labels[query_id] for query_id in before}
-    ranked, reranked = (
-        mean_values(measure_run(judged, run, measures, relevant_from=relevant_from)) for run in (before, after)
-    )
+    ranked, reranked = (measure_run(judged, run, measures, relevant_from=relevant_from) for run in (before, after))
+    differences = {measure: query_differences(reranked[measure], ranked[measure]) for measure in ranked}
     deepest = max(map(len, before.values()))
-    return RerankQuality(len(before), deepest, ranked, reranked)
+    return RerankQuality(len(before), deepest, mean_values(ranked), mean_values(reranked), differences)
+
+
+def _written(p: float | None) -> str:
+    if p is None:
+        return "not defined"
+    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -1,0 +1,49 @@
+"""Two systems on the same queries: their differences, and whether these are more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.errors import UsageError
+
+FloatArray = npt.NDArray[np.float64]
+
+SAME = 1e-9
+"""Differences that vary less than this, relative to their size, are equal but for rounding."""
+
+
+def query_differences(first: Mapping[str, float], second: Mapping[str, float]) -> FloatArray:
+    """first − second of every query, in the order of the first."""
+    odd = sorted(first.keys() ^ second.keys())
+    if odd:
+        raise UsageError(
+            f"a paired test needs two systems measured on the same queries; query '{odd[0]}' and {len(odd) - 1} more "
+            "have a value of one of them only"
+        )
+    if not first:
+        raise UsageError("a paired test needs values of at least one query")
+    return np.array([value - second[query] for query, value in first.items()], dtype=np.float64)
+
+
+def t_test(differences: npt.ArrayLike) -> float | None:
+    """Two-sided p-value of the paired t-test, from the differences [queries].
+
+    1 where all differences are 0. None where t is not defined: for a single query, and where all differ by the same
+    amount (the spread is 0; the randomisation test still answers).
+
+    >>> round(t_test([1.0, 2.0, 3.0]), 4)
+    0.0742
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        return None
+    if not values.any():
+        return 1.0
+    if np.ptp(values) <= SAME * np.abs(values).max():
+        return None
+    from scipy import stats
+
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
