@@ -134,6 +134,7 @@ def test_the_command_tells_the_plan_and_its_progress(
 ) -> None:
     monkeypatch.setattr("colabel.cli.output._LINE_SECONDS", 0.0)
     monkeypatch.setattr("colabel.cli.output._LINE_SHARE", 0.0)
+    monkeypatch.setattr("colabel.cli.output._AT_ONCE", 0.0)
     settings = [part for override in overrides for part in ("--set", override)]
     with pytest.raises(SystemExit) as stop:
         main(["demo", *settings, "--out", str(tmp_path / "demo")])

@@ -61,6 +61,8 @@ def test_no_students_own_curve_decides_on_the_target() -> None:
     from_plain = {"plain": log({0: 0.1, 10: 0.4}), "b": log({0: 0.5, 10: 0.7})}
     assert dev_target(from_plain) == dev_target(times), "what is below θ is no target for those that begin with it"
     assert dev_target({"a": log({10: 0.8})}) is None, "never evaluated before its first step"
+    assert dev_target({"a": log({0: 0.995, 10: 1.0})}) is None, "nothing is above 1"
+    assert dev_target({"a": log({0: 0.0, 10: 0.3})}) is None, "all have it from the start"
 
 
 def test_seconds_to_the_target() -> None:
@@ -82,15 +84,15 @@ def test_seconds_to_the_target() -> None:
 
 
 def test_a_busy_machine_does_not_slow_one_student_down() -> None:
-    """Three students of ten passages a step, one of which was trained on a busy machine, and one of twenty."""
+    """Three students of two queries a step, one of which was trained on a busy machine, and one of five."""
 
-    def student(seconds: float, passages: int = 10) -> TrainingTimes:
-        return TrainingTimes((), (), ((0, 0.0), (10, 4 * seconds), (20, 20 * seconds)), passages)
+    def student(seconds: float, shape: tuple[int, int] = (2, 5)) -> TrainingTimes:
+        return TrainingTimes((), (), ((0, 0.0), (10, 4 * seconds), (20, 20 * seconds)), shape)
 
-    found = pooled_step_seconds([student(0.5), student(0.6), student(7.0), student(2.0, passages=20)])
-    assert found == {10: pytest.approx(0.6), 20: pytest.approx(2.0)}
-    assert pooled_step_seconds([TrainingTimes((), ((5, 0.5),), ((0, 0.0),), 10)]) == {}
-    assert log({0: 0.5}).passages == 10
+    found = pooled_step_seconds([student(0.5), student(0.6), student(7.0), student(2.0, (5, 2))])
+    assert found == {(2, 5): pytest.approx(0.6), (5, 2): pytest.approx(2.0)}
+    assert pooled_step_seconds([TrainingTimes((), ((5, 0.5),), ((0, 0.0),), (2, 5))]) == {}
+    assert log({0: 0.5}).shape == (2, 5)
 
 
 def test_passes_for_equal_numbers_of_pairs() -> None:
@@ -108,9 +110,9 @@ def test_ratios_as_run_and_for_equal_numbers_of_pairs() -> None:
     theirs = System("ce-kd", "x", seconds={"hard negatives": 30.0, "annotation": 75.0, "training": 50.0}, pairs=50)
     (found,) = ratios([ours, theirs, System("ce3-kd", "y", failed="no")])
     assert found.factor == 2.0
-    assert found.annotation_as_run == pytest.approx(75 / 50)
+    assert found.annotation_as_run == pytest.approx((30 + 75) / 50)
     assert found.annotation == pytest.approx(75 * 2 / 50)
     assert found.training == 1.0
-    assert found.overall_as_run == pytest.approx((75 + 50) / (50 + 50))
+    assert found.overall_as_run == pytest.approx((30 + 75 + 50) / (50 + 50))
     assert found.overall == pytest.approx((150 + 50) / (50 + 50))
     assert ratios([theirs]) == ()

@@ -20,7 +20,8 @@ from colabel import DataSettings, Recipe, run
 from colabel.artefacts import read_manifest
 from colabel.cli import main
 from colabel.errors import ColabelError, SettingsError, UsageError
-from colabel.pipeline import Chain, Workbench, changed_settings, parse_system
+from colabel.pipeline import Chain, Workbench, changed_settings, method, parse_system
+from colabel.pipeline.checks import check_run, check_training
 from colabel.pipeline.planning import plan_run
 from colabel.settings import LabelSettings
 from colabel.train import AskedTeacher, DevPool, StoredScores
@@ -94,6 +95,8 @@ def test_a_plan_knows_what_changed(recipe: Recipe, finished: Path) -> None:
         ("labels", {"scores": "typo.tsv"}, "'labels.scores' is 'typo.tsv', and there is no such file"),
         ("cross_encoder", {"checkpoints": ("nowhere/model",)}, "nowhere/model"),
         ("cross_encoder", {"max_length": 65}, "'cross_encoder.max_length' is 65"),
+        ("cross_encoder", {"precision": "bf16"}, "'cross_encoder.precision' is 'bf16'"),
+        ("cross_encoder", {"models": ("no/where:2",)}, "no/where"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_trained(
@@ -106,6 +109,33 @@ def test_what_cannot_be_is_told_before_anything_is_trained(
     with pytest.raises(ColabelError, match=re.escape(told)):
         run(wrong, tmp_path / "run", teacher=teacher)
     assert not (tmp_path / "run" / "theta").exists()
+
+
+def test_a_section_that_trains_nothing_is_not_asked(recipe: Recipe, finished: Path) -> None:
+    half = replace(recipe, distil=replace(recipe.distil, precision="bf16"))
+    check_training(half, student=False)
+    taken = replace(recipe, encoder=replace(recipe.encoder, model=str(finished / "theta")))
+    check_training(replace(taken, train=replace(taken.train, precision="bf16")))
+    folder = replace(recipe, labels=replace(recipe.labels, scores=str(finished / "runs" / "colbert")))
+    check_run(parse_system("scores-kd"), folder)
+
+
+def test_a_plan_after_an_interrupted_run(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was finished with other settings, begun with these and stopped: much is left to do."""
+    out = tmp_path / "run"
+    run(recipe, out, teacher="uniform")
+    longer = replace(recipe, distil=replace(recipe.distil, steps=recipe.distil.steps + 1))
+    monkeypatch.setattr(method, "evaluate_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(longer, out, teacher="uniform")
+    seen: list[list[str]] = []
+    monkeypatch.setattr(
+        method, "time_left", lambda stages: seen.append([one.name for one in stages if not one.done]) or ""
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run(longer, out, teacher="uniform")
+    assert "train smoothing" in seen[0]
 
 
 def test_a_card_names_the_cross_encoders_that_taught(recipe: Recipe, finished: Path) -> None:

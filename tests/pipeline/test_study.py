@@ -136,8 +136,6 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
     assert (document.efficiency.target, document.efficiency.origin) == (0.01, "study.dev_target")
     assert document.efficiency.queries == document.dataset.queries["dev"]
     by_slug = {one.slug: one for one in document.efficiency.reached}
-    speeds = {one.training / one.step for one in by_slug.values() if one.step}
-    assert max(speeds, default=0) == pytest.approx(min(speeds, default=0)), "one speed for all of them"
     assert by_slug["ce-kd-paper"].before == 0.0
     assert by_slug["ce-kd"].before > 0
     assert by_slug["ce-kd"].annotation > 0

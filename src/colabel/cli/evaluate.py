@@ -102,11 +102,12 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     means = evaluation.means
     names = list(next(iter(means.values())))
     rows = [[system, *(f"{values[name]:.4f}" for name in names)] for system, values in means.items()]
-    unjudged = ", ".join(f"{100 * value:.0f} % ({system})" for system, value in evaluation.unjudged_share.items())
+    shares = evaluation.unjudged_share
+    unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
     lines = [
         table([f"{evaluation.dataset} {evaluation.split}", *names], rows),
         f"relevant means grade {evaluation.relevant_from} or higher",
-        f"of the top 10 have no judgement: {unjudged or 'nothing was found'}",
+        f"without a judgement, of all passages in the top 10: {unjudged}",
     ]
     return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
 

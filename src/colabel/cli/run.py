@@ -78,6 +78,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     """
     from colabel import load_recipe, study
     from colabel.pipeline import changed_settings, plan_study
+    from colabel.pipeline.changes import ROWS
     from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
 
@@ -86,8 +87,11 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         stages = plan_study(settings, out)
         emit("\n".join([*map(str, stages), time_left(stages)]))
         changed = changed_settings(settings, out)
-        if changed:
-            emit(f"changed since {out} was last run: {', '.join(changed)}; rows that depend on it are made again")
+        results = [key for key in changed if key not in ROWS]
+        if results:
+            emit(f"changed since {out} was last run: {', '.join(results)}; rows that depend on it are made again")
+        if len(results) < len(changed):
+            emit("other rows are wanted than in the last run: the report is made again")
         return
     with terminal_progress() as progress:
         document, files = study(settings, out, recipe_text=recipe_text(recipe, overrides), progress=progress)

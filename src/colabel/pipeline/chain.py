@@ -321,7 +321,7 @@ class Chain:
         One process alone does all of it, as ever.
         """
         if system is None:
-            check_training(self.recipe)
+            check_training(self.recipe, student=False)
         else:
             check_run(system, self.recipe)
         cpu = check_device(self.recipe.encoder.device) == "cpu"

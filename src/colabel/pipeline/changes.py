@@ -14,7 +14,8 @@ from colabel.settings import Recipe
 RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 _WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
-_ROWS = ("systems", "seeds", "repeated", "trials")
+ROWS = ("study.systems", "study.seeds", "study.repeated")
+"""What a report has other rows with; those that it had stay as they are."""
 
 
 def note_settings(recipe: Recipe, out: Path) -> None:
@@ -39,7 +40,8 @@ def changed_settings(recipe: Recipe, out: Path) -> list[str]:
 def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the results depend on, by their keys."""
     chosen = recipe.get("study", {})
-    found = {"seed": recipe.get("seed"), **{f"study.{key}": chosen[key] for key in _ROWS if key in chosen}}
+    found = {"seed": recipe.get("seed"), "study.trials": chosen.get("trials", []), "study.seeds": chosen.get("seeds")}
+    found |= {f"study.{key}": sorted(chosen.get(key, [])) for key in ("systems", "repeated")}
     if any(slug.endswith(f"-{TUNED}") for slug in chosen.get("systems", ())):
         found["study.measures"] = chosen.get("measures", [])[:1]  # by which β is tuned
     for section, table in recipe.items():

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from colabel.encode.weights import check_exists
+from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import UsageError
 from colabel.measures import parse_measure
 from colabel.pipeline.systems import System, cross_encoder_count
+from colabel.pipeline.workbench import takes_teacher
 from colabel.settings import Recipe
 from colabel.teachers.pairs import PairModel, load_cross_encoder
+from colabel.train.cross_encoder import split_layers
 from colabel.train.fit import check_batch, check_device, choose_precision
 
 
-def check_training(recipe: Recipe) -> None:
-    """Refuse settings with which θ or a student could not be trained: measure, batch, device and precision."""
+def check_training(recipe: Recipe, *, student: bool = True) -> None:
+    """Refuse settings with which θ, or a student, could not be trained: measure, device and precision.
+
+    How several processes share a step is asked when one begins.
+    """
     device = check_device(recipe.encoder.device)
-    for settings in (recipe.train, recipe.distil):
+    trained = [] if takes_teacher(recipe) else [recipe.train]
+    for settings in [*trained, *([recipe.distil] if student else [])]:
         parse_measure(settings.measure)
-        check_batch(settings)
         choose_precision(settings, device)
 
 
@@ -29,7 +34,7 @@ def check_system(system: System, recipe: Recipe) -> None:
     if system.target == "scores":
         if not recipe.labels.scores:
             raise UsageError("the teacher 'scores' needs a file of scores; name it: labels.scores = \"FILE\"")
-        if not Path(recipe.labels.scores).is_file():
+        if not Path(recipe.labels.scores).exists():
             raise UsageError(f"'labels.scores' is '{recipe.labels.scores}', and there is no such file")
     if system.target == "ensemble" and cross_encoder_count(system, recipe) < 2:
         raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
@@ -40,7 +45,16 @@ def check_system(system: System, recipe: Recipe) -> None:
 def check_run(system: System, recipe: Recipe) -> None:
     """All of it for one student; cross-encoders of the recipe's own are loaded once to see that they can teach."""
     check_training(recipe)
+    check_batch(recipe.distil)
     check_system(system, recipe)
-    settings, device = recipe.cross_encoder, check_device(recipe.encoder.device)
-    for model in settings.checkpoints[: cross_encoder_count(system, recipe)]:
+    settings, device, count = (
+        recipe.cross_encoder,
+        check_device(recipe.encoder.device),
+        cross_encoder_count(system, recipe),
+    )
+    for model in settings.checkpoints[:count]:
         PairModel(load_cross_encoder(model, device), settings.max_length)
+    if count and not settings.checkpoints:
+        choose_precision(settings, device)
+        for model in settings.models[:count]:
+            check_exists(resolve_model(split_layers(model)[0]))

@@ -73,6 +73,7 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]
 
     Nothing is written either, unless it has ``begun``: then the data and the untrained encoder stay for it in ``out``.
     """
+    check_training(recipe)
     comparison = Study(recipe, out, SILENT)
     bench, changed = comparison.bench, changed_settings(recipe, out)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:

@@ -27,13 +27,13 @@ class TrainingTimes:
         loss: (step, loss).
         dev: (step, value of the measure on dev).
         clock: (step, seconds of all steps up to it), rising from (0, 0). Evaluations and save points are no part of it.
-        passages: of a step.
+        shape: queries of a step, and passages of each.
     """
 
     loss: tuple[tuple[int, float], ...]
     dev: tuple[tuple[int, float], ...]
     clock: tuple[tuple[int, float], ...]
-    passages: int
+    shape: tuple[int, int]
 
     @property
     def step_seconds(self) -> float | None:
@@ -46,7 +46,7 @@ class TrainingTimes:
 
         Steps between two lines of the log, or after the last, count as long as those around them.
 
-        >>> TrainingTimes((), (), ((0, 0.0), (10, 5.0)), passages=32).at(4)
+        >>> TrainingTimes((), (), ((0, 0.0), (10, 5.0)), shape=(4, 8)).at(4)
         2.0
         """
         if step == 0:
@@ -77,35 +77,37 @@ def times_of(lines: Sequence[Mapping[str, Any]], settings: FitSettings) -> Train
             clock.append((line["step"], seconds + (line["step"] - step) * passages / line["passages_per_second"]))
     loss = tuple((line["step"], line["loss"]) for line in lines if "loss" in line)
     dev = tuple((line["step"], line[settings.measure]) for line in lines if settings.measure in line)
-    return TrainingTimes(loss, dev, tuple(clock), passages) if loss or dev else None
+    shape = settings.batch_queries, settings.passages
+    return TrainingTimes(loss, dev, tuple(clock), shape) if loss or dev else None
 
 
 def dev_target(times: Mapping[str, TrainingTimes], wanted: float = 0.0) -> tuple[float, str] | None:
     """The value on dev that is waited for, and where it comes from: ``wanted``, or 1 % above the best start.
 
-    So no student's own curve decides on it. None where no student was evaluated before its first step.
+    So no student's own curve decides on it. None where no student was evaluated before its first step,
+    and where a start is so good, or finds so little, that there is no such value.
 
-    >>> dev_target({"a": TrainingTimes((), ((0, 0.5), (10, 0.7)), ((0, 0.0),), passages=32)})
+    >>> dev_target({"a": TrainingTimes((), ((0, 0.5), (10, 0.7)), ((0, 0.0),), shape=(4, 8))})
     (0.505, '1 % above the highest value before training, 0.500')
     """
     if wanted:
         return wanted, "study.dev_target"
     start = max((value for found in times.values() for step, value in found.dev if not step), default=None)
-    if start is None:
+    if not start or start * (1 + _LEAD) > 1:
         return None
     return start * (1 + _LEAD), f"{100 * _LEAD:g} % above the highest value before training, {start:.3f}"
 
 
-def pooled_step_seconds(times: Iterable[TrainingTimes]) -> dict[int, float]:
-    """Passages of a step → seconds of a step, the median over all students that were trained with so many.
+def pooled_step_seconds(times: Iterable[TrainingTimes]) -> dict[tuple[int, int], float]:
+    """Shape of a step → its seconds, the median over all students that were trained with such steps.
 
-    What else the machine did while one of them was trained does not move it.
+    Of three or more students, what else the machine did while one of them was trained does not move it.
     """
-    found: dict[int, list[float]] = {}
+    found: dict[tuple[int, int], list[float]] = {}
     for one in times:
         if one.step_seconds is not None:
-            found.setdefault(one.passages, []).append(one.step_seconds)
-    return {passages: statistics.median(seconds) for passages, seconds in found.items()}
+            found.setdefault(one.shape, []).append(one.step_seconds)
+    return {shape: statistics.median(seconds) for shape, seconds in found.items()}
 
 
 def reached(
@@ -148,7 +150,8 @@ def equal_passes(system: System, pairs: int, models: int) -> int | None:
 def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
     """Annotation and training of the cross-encoder rows by those of the collective row, as run and for equal pairs.
 
-    On our side, encoding the collection and ranking the queries counts as annotation; on theirs, reading pairs alone.
+    As run, annotation is all that came before training, on both sides. For equal pairs it is counted as the paper does:
+    on our side encoding the collection and ranking the queries is part of it, on theirs reading pairs alone.
     """
     ours = collective_row(systems)
     if ours is None or ours.pairs is None:
@@ -160,7 +163,7 @@ def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
         if system.slug not in PAPER or system.failed or not system.pairs:
             continue
         annotation, theirs = system.seconds.get("annotation"), system.seconds.get("training")
-        factor = ours.pairs / system.pairs
+        whole, factor = _sum(system, "hard negatives", "annotation"), ours.pairs / system.pairs
         scaled = None if annotation is None else annotation * factor
         found.append(
             Ratio(
@@ -170,8 +173,8 @@ def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
                 training=_ratio(theirs, training),
                 overall=_ratio(_added(scaled, theirs), own),
                 paper=PAPER[system.slug],
-                annotation_as_run=_ratio(annotation, mine),
-                overall_as_run=_ratio(_added(annotation, theirs), own),
+                annotation_as_run=_ratio(whole, mine),
+                overall_as_run=_ratio(_added(whole, theirs), own),
                 factor=factor,
             )
         )

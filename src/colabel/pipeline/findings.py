@@ -161,7 +161,7 @@ def _efficiency(study: Study, systems: tuple[System, ...]) -> Efficiency:
             target[0],
             start="plain encoder" if rows[slug].from_plain else "θ",
             before=study.seconds_before(rows[slug]),
-            step_seconds=speed.get(log.passages),
+            step_seconds=speed.get(log.shape),
         )
         for slug, log in times.items()
     ]

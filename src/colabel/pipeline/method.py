@@ -47,11 +47,13 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
     check_run(system, recipe)
     with folder_lock(out), Workbench(recipe, out, progress) as bench:
         chain = Chain(bench, out, recipe.seed)
-        stages = plan_run(bench, chain, system, changed_settings(recipe, out))
+        folder = chain.student_folder(system)
+        changed = {*changed_settings(recipe, out), *changed_settings(recipe, folder)}  # of the last run, and of its own
+        stages = plan_run(bench, chain, system, sorted(changed))
         log.info("%s", "\n".join(["the plan:", *map(str, stages), time_left(stages)]))
         note_settings(recipe, out)
         evaluation = evaluate_run(bench, chain, system)
-    folder = chain.student_folder(system)
+        note_settings(recipe, folder)
     next_step = f'Next: colabel search {folder / "index"} "your question"'
     if system.target in ("collective", "self"):
         next_step += f", or the labels that seem to be missing: colabel missing {out / 'labels' / system.slug} DATASET"

@@ -161,7 +161,7 @@ def plan_run(bench: Workbench, chain: Chain, system: System, changed: Sequence[s
     )
     stages.append(Stage("index with the student", own and _indexed(student / "index"), collection))
     if TEST in data.splits:
-        done = own and _indexed(bench.out / "zero-shot") and (bench.out / "evaluation.json").exists()
+        done = own and _indexed(bench.out / "zero-shot") and _finished(bench.out / "runs" / system.slug)
         stages.append(Stage("index untrained, rank, evaluate", done, collection + 0.05 * len(data.labels(TEST))))
     return stages
 

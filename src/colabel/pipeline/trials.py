@@ -129,7 +129,8 @@ class Trials:
                 log.warning("%s, trial '%s', failed: %s", system.slug, name, error)
                 found[name] = Trial(name, None, "failed")
                 continue
-            found[name] = Trial(name, _value(chain, models[name], chain.choosing_pool, out / f"{_folder(name)}.json"))
+            value = _value(chain, models[name], chain.choosing_pool, out / f"{_folder(name)}.json")
+            found[name] = Trial(name, value, queries=len(chain.choosing_pool.query_ids))
         if not models:
             raise TrainingError("training came apart with every trial of 'study.trials'; lower the learning rates")
         best = max(models, key=lambda name: found[name].value or 0.0)

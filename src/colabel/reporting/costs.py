@@ -122,7 +122,9 @@ def trials(document: StudyDocument) -> tuple[Table, ...]:
         cells = [_tried(values.get(name)) for name in names]
         rows.append(Row((Cell(document.title(slug)), *cells)))
     measure = document.efficiency.measure if document.efficiency else document.measures[0]
-    return table("trials", f"Settings tried with every student of θ: {measure} on dev, * chosen", columns, rows)
+    queries = next((one.queries for found in document.trials.values() for one in found if one.queries), None)
+    where = "on dev" if queries is None else f"on {queries} dev queries"
+    return table("trials", f"Settings tried with every student of θ: {measure} {where}, * chosen", columns, rows)
 
 
 def _tried(trial: Trial | None) -> Cell:

@@ -258,13 +258,14 @@ class Reached:
 class Trial:
     """Settings that a student was trained with, their value on dev, and whether they were chosen by it.
 
-    ``note`` says why there is no value.
+    ``note`` says why there is no value; ``queries`` are those of dev that all trials are compared on.
     """
 
     name: str
     value: float | None = None
     note: str = ""
     chosen: bool = False
+    queries: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
