@@ -20,7 +20,9 @@ def study(tokens: list[int], sigma: list[float], held: dict[int, list[int]]) -> 
     encoder = SimpleNamespace(tokens=lambda ids: [NAMES[one] for one in ids])
     store = SimpleNamespace(passage_tokens=lambda rows: [np.array(held[row]) for row in rows])
     centroids = Centroids(torch.zeros(1, len(tokens), 2), torch.tensor([sigma]), np.array([tokens], dtype=np.int32))
-    knowledge = SimpleNamespace(centroids=lambda _: centroids, index=SimpleNamespace(encoder=encoder, store=store))
+    index = SimpleNamespace(encoder=encoder, store=store)
+    ranking = SimpleNamespace(query=lambda _: (np.array([5, 6], dtype=np.int32), np.array([3.0, 2.0])))
+    knowledge = SimpleNamespace(centroids=lambda _: centroids, index=index, ranking=ranking)
 
     class Passages:
         ids = tuple(f"d{row}" for row in range(10))
@@ -59,4 +61,16 @@ def test_a_passage_behind_the_candidates_has_no_rank_by_phi() -> None:
     moves = {one.passage_id: (one.before, one.after, one.labelled, one.hidden_positive) for one in found.passages}
     assert moves == {"d7": (None, 1, True, False), "d6": (2, 2, False, True), "d5": (1, 3, False, False)}
     assert found.candidates == 2
+
+
+def test_a_positive_that_an_approximate_ranking_missed_has_no_rank_either() -> None:
+    """φ puts 7 first, but the ranking does not hold it: the place among candidates is none of the ranking."""
+    missed = labels()
+    missed.query("q").base[2] = 9.0
+    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), missed, "q")
+    assert {one.passage_id: one.before for one in found.passages} == {"d7": None, "d5": 1, "d6": 2}
+
+
+def test_texts_are_shown() -> None:
+    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), labels(), "q")
     assert (found.query, found.passages[0].text) == ("nuts?", "text 7")

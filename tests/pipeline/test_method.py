@@ -96,7 +96,7 @@ def test_a_plan_knows_what_changed(recipe: Recipe, finished: Path) -> None:
         ("cross_encoder", {"checkpoints": ("nowhere/model",)}, "nowhere/model"),
         ("cross_encoder", {"max_length": 65}, "'cross_encoder.max_length' is 65"),
         ("cross_encoder", {"precision": "bf16"}, "'cross_encoder.precision' is 'bf16'"),
-        ("cross_encoder", {"models": ("no/where:2",)}, "no/where"),
+        ("cross_encoder", {"models": ("no/such/model:2",)}, "no/such/model"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_trained(

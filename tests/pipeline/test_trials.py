@@ -114,7 +114,7 @@ def test_the_report_shows_them(done: Done) -> None:
     _, document, files = done
     page = files.markdown.read_text()
     chosen = next(trial for trial in document.trials["collective-0.5"] if trial.chosen)
-    assert "Settings tried with every student of θ: nDCG@10 on dev" in page
+    assert "Settings tried with every student of θ: nDCG@10 on 5 dev queries" in page
     assert f"{chosen.value:.3f}"[1:] in page and " *" in page
 
 

@@ -48,8 +48,8 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
     pieces = dict(zip(sigma, knowledge.index.encoder.tokens(list(sigma)), strict=True))
     tokens = [ExampleToken(pieces[token_id], value) for token_id, value in sigma.items()]
     found = labels.query(query_id)
-    ranked = set(knowledge.ranking.query(query_id)[0][:candidates].tolist())
-    before, after = places(found.base), places(found.teacher)
+    ranked = np.isin(found.rows, knowledge.ranking.query(query_id)[0][:candidates])
+    before, after = places(np.where(ranked, found.base, -np.inf)), places(found.teacher)
     shown = np.argsort(after)[:_SHOWN].tolist()
     rows = [int(found.rows[place]) for place in shown]
     ids = [dataset.passages.ids[row] for row in rows]
@@ -64,7 +64,7 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
                 passage_id,
                 passage.title if texts else "",
                 passage.text if texts else "",
-                before=int(before[place]) if row in ranked else None,
+                before=int(before[place]) if ranked[place] else None,
                 after=int(after[place]),
                 labelled=bool(found.flags[place] & Flag.LABELLED),
                 hidden_positive=was_hidden if anything_hidden else None,
