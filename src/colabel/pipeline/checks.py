@@ -47,11 +47,8 @@ def check_run(system: System, recipe: Recipe) -> None:
     check_training(recipe)
     check_batch(recipe.distil)
     check_system(system, recipe)
-    settings, device, count = (
-        recipe.cross_encoder,
-        check_device(recipe.encoder.device),
-        cross_encoder_count(system, recipe),
-    )
+    settings, count = recipe.cross_encoder, cross_encoder_count(system, recipe)
+    device = check_device(recipe.encoder.device)
     for model in settings.checkpoints[:count]:
         PairModel(load_cross_encoder(model, device), settings.max_length)
     if count and not settings.checkpoints:
