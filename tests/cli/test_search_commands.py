@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,11 +92,7 @@ def test_misuse(
 def test_run_ends_with_a_table_and_the_next_command(
     write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
 ) -> None:
-    (tmp_path / "recipe.toml").write_text(
-        f'[data]\nsource = "{write_beir()}"\n[encoder]\nmodel = "{tiny_model}"\ndimension = 16\npassage_length = 24\n'
-        "[collective]\nclusters = 4\ncentroids = 2\n[train]\nsteps = 2\nbatch_queries = 1\nevaluate_every = 0\n"
-        "[distil]\nsteps = 2\nbatch_queries = 1\npassages = 2\nevaluate_every = 0\n"
-    )
+    (tmp_path / "recipe.toml").write_text(_short_recipe(write_beir(), tiny_model))
     code, out, _ = call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
     assert code == 0
     lines = out.splitlines()
@@ -104,3 +101,44 @@ def test_run_ends_with_a_table_and_the_next_command(
     stamp = (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns
     assert call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")[1] == out
     assert (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns == stamp
+
+
+def test_study_prints_its_table_and_a_plan_knows_moved_data(
+    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    source = write_beir()
+    rows = '["bm25", "colbert", "colbert-hn"]'
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "out"
+    recipe.write_text(_short_recipe(source, tiny_model) + f"[study]\nsystems = {rows}\ntimed_queries = 0\n")
+    code, plan, _ = call("study", recipe, "--dry-run", "--out", out)
+    assert code == 0
+    assert re.findall(r"^  (.+?), seed 0 +about", plan, re.M) == ["bm25", "colbert", "colbert-hn"]
+    assert not out.exists()
+    code, table, _ = call("study", recipe, "--out", out)
+    assert code == 0
+    assert [line.split()[0] for line in table.splitlines()[:4]] == ["caves", "bm25", "colbert", "colbert-hn"]
+    assert table.endswith("report.html\n")
+    assert call("study", recipe, "--dry-run", "--out", out)[1].endswith("nothing is left to do\n")
+
+    made = _manifests(out)
+    moved = source.rename(source.with_name("moved"))
+    recipe.write_text(recipe.read_text().replace(str(source), str(moved)))
+    plan = call("study", recipe, "--dry-run", "--out", out)[1]
+    assert "data.source; rows" in plan
+    assert "nothing is trained or encoded again" in plan
+    assert call("study", recipe, "--out", out)[0] == 0
+    assert _manifests(out) == made
+
+
+def _manifests(folder: Path) -> dict[Path, bytes]:
+    """Those of all that is made from the passages; their own table knows its file's place."""
+    found = (path for path in folder.rglob("manifest.json") if path.parent.name != "passages")
+    return {path: path.read_bytes() for path in found}
+
+
+def _short_recipe(source: Path, model: Path) -> str:
+    return (
+        f'[data]\nsource = "{source}"\n[encoder]\nmodel = "{model}"\ndimension = 16\npassage_length = 24\n'
+        "[collective]\nclusters = 4\ncentroids = 2\n[train]\nsteps = 2\nbatch_queries = 1\nevaluate_every = 0\n"
+        "[distil]\nsteps = 2\nbatch_queries = 1\npassages = 2\nevaluate_every = 0\n"
+    )

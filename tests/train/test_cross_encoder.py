@@ -25,7 +25,7 @@ from colabel.settings import CrossEncoderSettings, RankSettings
 from colabel.teachers import CrossEncoderTeacher
 from colabel.teachers.pairs import PairReader
 from colabel.train import pair_trainer
-from colabel.train.cross_encoder import split_layers, train_cross_encoder
+from colabel.train.cross_encoder import share_of_layers, split_layers, train_cross_encoder
 from colabel.train.pair_trainer import PairLoss, pair_loss
 from colabel.train.reranking import RerankQuality, rerank_quality
 
@@ -359,6 +359,13 @@ def test_bases_may_end_in_a_number(tmp_path: Path) -> None:
     assert split_layers(str(tmp_path / "v:2")) == (str(tmp_path / "v:2"), None)
     assert split_layers(f"{tmp_path}/v:2:3") == (f"{tmp_path}/v:2", 3)
     assert split_layers("intfloat/e5-small:12") == ("intfloat/e5-small", 12)
+
+
+def test_fewer_layers_take_less_time(tiny_model: Path) -> None:
+    assert share_of_layers(str(tiny_model)) == 1.0
+    assert share_of_layers(f"{tiny_model}:1") == 0.5
+    assert share_of_layers(f"{tiny_model}:9") == 1.0, "which training refuses"
+    assert share_of_layers("/no/such/model:1") == 1.0
 
 
 def test_bad_calls(

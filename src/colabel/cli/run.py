@@ -90,6 +90,8 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         results = [key for key in changed if key not in ROWS]
         if results:
             emit(f"changed since {out} was last run: {', '.join(results)}; rows that depend on it are made again")
+        if "data.source" in results:
+            emit("where data.source is the same collection in another place, nothing is trained or encoded again")
         if len(results) < len(changed):
             emit("other rows are wanted than in the last run: the report is made again")
         return

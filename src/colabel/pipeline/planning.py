@@ -16,6 +16,7 @@ from colabel.pipeline.rows import run_name
 from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
+from colabel.train.cross_encoder import share_of_layers
 
 _SAMPLE = 48  # passages encoded to learn this machine's speed
 TRAINING_PASS = 3.2
@@ -114,11 +115,12 @@ def plan_cross_encoders(
         needed[chain] = max(needed.get(chain, 0), cross_encoder_count(system, chain.recipe))
     for chain, count in needed.items():
         if count and not chain.recipe.cross_encoder.checkpoints:
-            made = all(_finished(chain.out / "cross-encoders" / str(number)) for number in range(count))
             trained_again = any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
-            done = made and not trained_again and not _affects_theta(changed)
-            name = f"train {'a cross-encoder' if count == 1 else f'{count} cross-encoders'}, seed {chain.seed}"
-            yield Stage(name, done, count * _reader_training(chain.bench, rate))
+            for number, model in enumerate(chain.recipe.cross_encoder.models[:count]):
+                made = _finished(chain.out / "cross-encoders" / str(number))
+                done = made and not trained_again and not _affects_theta(changed)
+                name = f"cross-encoder {number + 1} ({model.rsplit('/', 1)[-1]}), seed {chain.seed}"
+                yield Stage(name, done, _reader_training(chain.bench, model, rate))
 
 
 def plan_measuring(bench: Workbench, rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:
@@ -167,16 +169,17 @@ def plan_run(bench: Workbench, chain: Chain, system: System, changed: Sequence[s
 
 
 def _annotation(bench: Workbench, system: System, rate: float, *, done: bool) -> Stage:
-    count = 0 if bench.recipe.cross_encoder.checkpoints else cross_encoder_count(system, bench.recipe)
-    seconds = count * _reader_training(bench, rate) + _reading(bench, system, rate)
+    settings = bench.recipe.cross_encoder
+    trained = () if settings.checkpoints else settings.models[: cross_encoder_count(system, bench.recipe)]
+    seconds = sum(_reader_training(bench, model, rate) for model in trained) + _reading(bench, system, rate)
     return Stage("train cross-encoders, annotate", done, seconds)
 
 
-def _reader_training(bench: Workbench, rate: float) -> float:
+def _reader_training(bench: Workbench, model: str, rate: float) -> float:
     """Seconds of training a cross-encoder."""
     settings = bench.recipe.cross_encoder
     pairs = settings.steps * settings.batch_queries * (1 + settings.negatives)
-    return pairs * TRAINING_PASS * _PAIR_PASS / rate
+    return pairs * TRAINING_PASS * _PAIR_PASS * share_of_layers(model) / rate
 
 
 def _reading(bench: Workbench, system: System, rate: float) -> float:

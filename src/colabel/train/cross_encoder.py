@@ -138,6 +138,15 @@ def split_layers(model: str) -> tuple[str, int | None]:
     return found[1], int(found[2])
 
 
+def share_of_layers(model: str) -> float:
+    """How many of a model's layers its name keeps; 1 where they cannot be counted, which training would tell."""
+    name, layers = split_layers(model)
+    try:
+        return 1.0 if layers is None else min(1.0, layers / _layers(resolve_model(name)))
+    except UsageError:
+        return 1.0
+
+
 def _load_base(weights: str, layers: int | None, device: str, seed: int) -> CrossEncoder:
     """The base model with a fresh head, the same for the same seed."""
     from transformers import set_seed
