@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ PerQuery = dict[str, dict[str, float]]
 """Measure name → query id → value."""
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
+_EXPECTED = "expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
 
 
 def measure_run(
@@ -35,11 +38,12 @@ def measure_run(
     for name, measure in parsed.items():
         names.setdefault(measure, []).append(name)  # MRR@10 and RR@10 are one measure
     values: PerQuery = {name: dict.fromkeys(labels, 0.0) for name in parsed}
-    qrels = {query: dict(judged) for query, judged in labels.items()}
-    answers = {query: _untied(scores) for query, scores in run.items() if query in qrels and scores}
+    queries = {str(number): query for number, query in enumerate(labels)}  # gdeval takes no other ids than numbers
+    qrels = {number: dict(labels[query]) for number, query in queries.items()}
+    answers = {number: _untied(run[query]) for number, query in queries.items() if run.get(query)}
     for metric in ir_measures.iter_calc(list(names), qrels, answers):
         for name in names[metric.measure]:
-            values[name][metric.query_id] = float(metric.value)
+            values[name][queries[metric.query_id]] = float(metric.value)
     return values
 
 
@@ -66,22 +70,36 @@ def mean_values(values: PerQuery) -> dict[str, float]:
     return {name: sum(per_query.values()) / max(1, len(per_query)) for name, per_query in values.items()}
 
 
+@functools.cache
 def parse_measure(name: str) -> Any:
-    """An ir_measures measure from its name, as ``nDCG@10`` or ``R(rel=2)@1000``."""
+    """An ir_measures measure from its name, as ``nDCG@10`` or ``R(rel=2)@1000``, that can be computed here."""
     import ir_measures
 
     try:
-        measure = ir_measures.parse_measure(name)
+        measure: Any = ir_measures.parse_measure(name)
     except (NameError, ValueError, SyntaxError, TypeError, AttributeError):
-        raise UsageError(
-            f"'{name}' is not a measure; expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
-        ) from None
+        raise UsageError(f"'{name}' is not a measure; {_EXPECTED}") from None
+    known = measure.SUPPORTED_PARAMS.items()
+    missing = [part for part, about in known if about.required and part not in measure.params]
+    if missing:
+        raise UsageError(f"'{name}' lacks '{missing[0]}'; {_EXPECTED}")
+    try:
+        measure.validate_params()
+    except AssertionError as error:
+        raise UsageError(f"'{name}': {error}; {_EXPECTED}") from None
+    for part in ("cutoff", "rel"):
+        if measure.params.get(part, 1) < 1:  # trec_eval ends the process
+            raise UsageError(f"'{name}': '{part}' is {measure.params[part]}; expected 1 or more")
     pipeline: Any = ir_measures.DefaultPipeline
     if not pipeline.supports(measure):
         raise UsageError(
             f"'{name}' needs a package that is not installed; ir_measures' documentation says which, or take another "
-            "measure, such as nDCG@10, RR@10, R@1000, AP or P@5"
+            f"measure: {_EXPECTED}"
         )
+    try:
+        list(ir_measures.iter_calc([measure], {"1": {"a": 1, "b": 0}}, {"1": {"a": 2.0, "b": 1.0}}))
+    except (OSError, ValueError, TypeError, RuntimeError, subprocess.SubprocessError) as error:
+        raise UsageError(f"'{name}' cannot be computed here ({error}); {_EXPECTED}") from None
     return measure
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -193,6 +195,28 @@ def test_measures_by_hand() -> None:
 def test_unknown_measures(name: str) -> None:
     with pytest.raises(Exception, match="is not a measure"):
         parse_measure(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nDCG@0", "'cutoff' is 0; expected 1 or more"),
+        ("P(rel=0)@5", "'rel' is 0"),
+        ("P", "'P' lacks 'cutoff'"),
+        ("INST", "lacks 'max_rel'"),
+        ("IPrec@7", "recall=7"),
+    ],
+)
+def test_measures_that_cannot_be_computed_are_refused(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        parse_measure(name)
+
+
+def test_expected_reciprocal_rank_takes_any_query_ids() -> None:
+    if shutil.which("perl") is None:
+        pytest.skip("ir_measures computes ERR with a perl script, and there is no perl")
+    values = measure_run({"why me": {"a": 1}, "7": {"b": 1}}, {"why me": {"a": 1.0}}, ["ERR@10"])
+    assert values == {"ERR@10": {"why me": pytest.approx(1 / 16), "7": 0.0}}, "(2¹ − 1) / 2⁴ at the first place"
 
 
 def test_evaluate_runs_of_other_programs(write_beir: WriteBeir, tmp_path: Path) -> None:
