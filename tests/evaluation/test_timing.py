@@ -13,7 +13,7 @@ import torch
 from colabel.data import load_dataset
 from colabel.data.strings import StringTable
 from colabel.errors import UsageError
-from colabel.evaluation import ResponseTimes, response_times
+from colabel.evaluation import ResponseTimes, response_times, response_times_of
 from colabel.index import build_index
 from colabel.ranking import LateInteraction
 from colabel.settings import EncoderSettings
@@ -64,6 +64,25 @@ def two_threads() -> Iterator[None]:
         yield
     torch.set_num_threads(before[0])
     faiss.omp_set_num_threads(before[1])
+
+
+def test_systems_are_asked_in_turns() -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Noting(Watching):
+        def rank(
+            self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
+        ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+            asked.append((self.name, *texts))
+            return super().rank(texts, depth, allowed)
+
+    first, second = Noting(), Noting()
+    first.name, second.name = "first", "second"
+    found = response_times_of([first, second], ["a", "b"], 5, warmup=1)
+    assert asked[:2] == [("first", "a"), ("second", "a")], "each is warmed up"
+    assert asked[2:] == [("first", "a"), ("second", "a"), ("second", "b"), ("first", "b")]
+    assert [one.system for one in found] == ["first", "second"]
+    assert [len(one.milliseconds) for one in found] == [2, 2]
 
 
 def test_one_query_at_a_time_on_one_thread() -> None:

@@ -7,7 +7,7 @@ from colabel.evaluation.quality import Quality, precision_recall
 from colabel.evaluation.runs import Evaluation, evaluate, read_run_file, write_per_query
 from colabel.evaluation.seeds import Spread, merge_seeds, spread
 from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test
-from colabel.evaluation.timing import ResponseTimes, response_times
+from colabel.evaluation.timing import ResponseTimes, response_times, response_times_of
 from colabel.paired import t_test
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "randomisation_test",
     "read_run_file",
     "response_times",
+    "response_times_of",
     "spread",
     "suggestion_precision",
     "t_test",

@@ -61,18 +61,32 @@ def response_times(
     The first ``warmup`` questions (the texts from the beginning, over again if they are fewer) are asked before the
     clock starts: they load the model and map the index. ``threads`` holds for torch, faiss, BLAS and our workers.
     """
+    return response_times_of([ranker], texts, k, threads=threads, warmup=warmup)[0]
+
+
+def response_times_of(
+    rankers: Sequence[Ranker], texts: Sequence[str], k: int = 1000, *, threads: int = 1, warmup: int = 10
+) -> list[ResponseTimes]:
+    """The same for several rankers that are to be compared.
+
+    All are asked a text before the next one, a different ranker first each time, so that a machine that grows faster
+    or slower meanwhile does so for all of them.
+    """
     from colabel.index.threads import limited_threads
 
     if not texts:
         raise UsageError("response times need at least one query text")
     if k < 1 or warmup < 0:
         raise UsageError(f"expected k >= 1 and warmup >= 0, not {k} and {warmup}")
-    taken = []
+    taken: list[list[float]] = [[] for _ in rankers]
     with limited_threads(threads):
-        for text in itertools.islice(itertools.cycle(texts), warmup):
-            ranker.rank([text], k)
-        for text in texts:
-            start = time.perf_counter()
-            ranker.rank([text], k)
-            taken.append(1000 * (time.perf_counter() - start))
-    return ResponseTimes(ranker.name, k, threads, warmup, tuple(taken))
+        for ranker in rankers:
+            for text in itertools.islice(itertools.cycle(texts), warmup):
+                ranker.rank([text], k)
+        for number, text in enumerate(texts):
+            for place in range(len(rankers)):
+                asked = (number + place) % len(rankers)
+                start = time.perf_counter()
+                rankers[asked].rank([text], k)
+                taken[asked].append(1000 * (time.perf_counter() - start))
+    return [ResponseTimes(one.name, k, threads, warmup, tuple(held)) for one, held in zip(rankers, taken, strict=True)]

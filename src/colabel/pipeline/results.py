@@ -22,7 +22,7 @@ from colabel.evaluation import (
     compare,
     evaluate,
     merge_seeds,
-    response_times,
+    response_times_of,
 )
 from colabel.evaluation.comparison import Comparison
 from colabel.evaluation.label_quality import count_hidden
@@ -34,6 +34,7 @@ from colabel.reporting import StudyDocument
 from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System
 from colabel.settings import CollectiveSettings
 
+_IN_TURNS = "in turns"  # how times are taken: those of rows asked one after another do not compare with them
 _GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
 _HARD = ("colbert", "colbert-hn", "smoothing")
 _PAPER = {
@@ -69,7 +70,9 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
     }
     comparisons: dict[str, Comparison] = {}
     if len(found.merged.per_query) > 1:
-        comparisons = {measure: compare(found.merged, measure, seeds=seeds) for measure in measures}
+        comparisons = {
+            measure: compare(found.merged, measure, seeds=seeds, seed=rows.recipe.seed) for measure in measures
+        }
     return StudyDocument(
         name=dataset.name,
         measures=measures,
@@ -113,7 +116,8 @@ def _system(rows: Rows, system: Row, found: _Measured) -> System:
         return dataclasses.replace(row, failed=rows.failed.get(slug, "it was not run"))
     costs = rows.costs(system)
     means: dict[str, Interval] = {
-        measure: bootstrap_mean(list(values.values())) for measure, values in found.merged.per_query[slug].items()
+        measure: bootstrap_mean(list(values.values()), seed=rows.recipe.seed)
+        for measure, values in found.merged.per_query[slug].items()
     }
     return dataclasses.replace(
         row,
@@ -130,28 +134,27 @@ def _system(rows: Rows, system: Row, found: _Measured) -> System:
 
 
 def _response_times(rows: Rows) -> dict[str, Milliseconds]:
-    """Response times of all finished rows, taken one after another: a resumed study shows the same figures.
+    """Response times of all finished rows, taken in turns: a resumed study shows the same figures.
 
     Where a row is new or has changed, all are taken again, since times of different hours do not compare.
     """
-    wanted, depth = rows.recipe.study.timed_queries, rows.recipe.rank.depth
-    finished = [system for system in rows.systems if rows.finished(system.slug)]
+    wanted, dataset = rows.recipe.study.timed_queries, rows.bench.dataset
+    depth = min(rows.recipe.rank.depth, len(dataset.passages))
     if not wanted:
         return {}
+    rankers = {system.slug: rows.ranker(system) for system in rows.systems if rows.finished(system.slug)}
 
     def measure() -> dict[str, dict[str, float]]:
-        return {system.slug: _milliseconds(rows, system, wanted, depth) for system in finished}
+        texts = list(dataset.split_queries(TEST).values())[:wanted]
+        found = response_times_of(list(rankers.values()), texts, k=depth)
+        return {
+            slug: {"median": times.median, "mean": times.mean, "p95": times.p95}
+            for slug, times in zip(rankers, found, strict=True)
+        }
 
-    names = {system.slug: rows.ranker(system).fingerprint for system in finished}
-    kept = measured_once(rows.out / "timing.json", [names, wanted, depth], measure)
+    names = {slug: ranker.fingerprint for slug, ranker in rankers.items()}
+    kept = measured_once(rows.out / "timing.json", [_IN_TURNS, names, wanted, depth], measure)
     return {slug: Milliseconds(**found) for slug, found in kept.items()}
-
-
-def _milliseconds(rows: Rows, system: Row, queries: int, depth: int) -> dict[str, float]:
-    dataset = rows.bench.dataset
-    texts = list(dataset.split_queries(TEST).values())[:queries]
-    times = response_times(rows.ranker(system), texts, k=min(depth, len(dataset.passages)))
-    return {"median": times.median, "mean": times.mean, "p95": times.p95}
 
 
 def collective_settings(settings: CollectiveSettings) -> tuple[Setting, ...]:
