@@ -73,6 +73,33 @@ def test_a_named_baseline_and_all_pairs(folder: Path, tmp_path: Path, call: Call
     assert [line[:5] for line in out.splitlines() if line[1:4] == " - "] == ["b - a", "c - a", "c - b"] * 2
 
 
+def test_a_baseline_may_be_written_another_way(folder: Path, tmp_path: Path, call: Call) -> None:
+    for name in ("weak", "good"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.trec").rename(tmp_path / name / "run.trec")
+    code, out, _ = call(folder, f"{tmp_path}/weak/", f"{tmp_path}/./good", "--baseline", f"{tmp_path}/good/")
+    assert code == 0
+    assert [line[:5] for line in out.splitlines() if line[1:4] == " - "] == ["a - b"] * 3
+
+
+def test_what_a_run_leaves_out_is_told(folder: Path, tmp_path: Path, call: Call) -> None:
+    whole, part = tmp_path / "weak.trec", tmp_path / "part.trec"
+    part.write_text("q0 Q0 d0 1 2.0 part\n")
+    labels = folder / "qrels" / "test.tsv"
+    labels.write_text(labels.read_text().replace("q29\td29\t1\n", ""))
+    out = call(folder, whole, part, "-m", "RR@10")[1]
+    assert "30 labelled queries; relevant means grade 1 or higher" in out
+    assert "1 of the queries have no relevant passage: 0 for every run" in out
+    assert f"queries without an answer, which count 0: {part} 29\n" in out
+    found = json.loads(call(folder, whole, part, "--json")[1])
+    assert (found["queries"], found["queries_without_relevant"]) == (30, 1)
+    assert found["unanswered"] == {str(whole): 0, str(part): 29}
+    part.write_text("q0 Q0 D0 1 2.0 part\n")
+    code, _, err = call(folder, part)
+    assert code == 1
+    assert "none of its passages is in caves" in err
+
+
 def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None:
     names = [tmp_path / "weak.trec", tmp_path / "good.trec"]
     _, out, _ = call(folder, *names, "-m", "RR@10", "--compare", "--json", "--set", "seed=7")

@@ -92,6 +92,7 @@ def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pair
         raise UsageError("choose one: --baseline RUN or --all-pairs")
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two different runs; name another one")
+    baseline = None if baseline is None else str(Path(baseline))
     if baseline is not None and baseline not in systems:
         raise UsageError(f"--baseline {baseline} is none of the runs: {', '.join(systems)}")
     return None if all_pairs else baseline or systems[0]
@@ -106,9 +107,14 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
     lines = [
         table([f"{evaluation.dataset} {evaluation.split}", *names], rows),
-        f"relevant means grade {evaluation.relevant_from} or higher",
+        f"{evaluation.queries:,} labelled queries; relevant means grade {evaluation.relevant_from} or higher",
         f"without a judgement, of all passages in the top 10: {unjudged}",
     ]
+    if evaluation.without_relevant:
+        lines.append(f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run")
+    unanswered = [f"{system} {count:,}" for system, count in evaluation.unanswered.items() if count]
+    if unanswered:
+        lines.append(f"queries without an answer, which count 0: {', '.join(unanswered)}")
     return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
 
 

@@ -27,6 +27,7 @@ class Evaluation:
 
     ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given, and
     ``retrieved`` how many these first 10 are; ``judged_only`` says that such passages were taken out before measuring.
+    ``without_relevant`` counts the labelled queries that no passage is relevant for: they are 0 for every system.
     """
 
     dataset: str
@@ -36,6 +37,17 @@ class Evaluation:
     unjudged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     retrieved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     judged_only: bool = False
+    without_relevant: int = 0
+
+    @property
+    def queries(self) -> int:
+        """How many labelled queries the means are over."""
+        return max((len(held) for values in self.per_query.values() for held in values.values()), default=0)
+
+    @property
+    def unanswered(self) -> dict[str, int]:
+        """System → labelled queries that its run has no passage for."""
+        return {system: sum(not count for count in held.values()) for system, held in self.retrieved.items()}
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
@@ -63,6 +75,9 @@ class Evaluation:
             "split": self.split,
             "relevant_from": self.relevant_from,
             "judged_only": self.judged_only,
+            "queries": self.queries,
+            "queries_without_relevant": self.without_relevant,
+            "unanswered": self.unanswered,
             "means": self.means,
             "unjudged_at_10": self.mean_unjudged,
             "unjudged_share_at_10": self.unjudged_share,
@@ -92,11 +107,17 @@ def evaluate(
                 f"{run if isinstance(run, Path) else system}: none of its {len(answers)} queries has labels in the "
                 f"split '{split}' of {dataset.name}; is it a run of another split or collection?"
             )
+        if not any(passage in dataset.passages.ids for held in answers.values() for passage in held):
+            raise DataError(
+                f"{run if isinstance(run, Path) else system}: none of its passages is in {dataset.name}; is it a run "
+                "over another collection, or with other ids?"
+            )
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
         answers = only_judged(labels, answers) if judged_only else answers
         per_query[system] = measure_run(labels, answers, measures, relevant_from=dataset.relevant_from)
-    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, retrieved, judged_only)
+    without = sum(all(grade < dataset.relevant_from for grade in held.values()) for held in labels.values())
+    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, retrieved, judged_only, without)
 
 
 def write_per_query(evaluation: Evaluation, path: Path) -> None:
