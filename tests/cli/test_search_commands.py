@@ -114,6 +114,10 @@ def test_study_prints_its_table_and_a_plan_knows_moved_data(
     assert code == 0
     assert re.findall(r"^  (.+?), seed 0 +about", plan, re.M) == ["bm25", "colbert", "colbert-hn"]
     assert not out.exists()
+    assert "trained with one seed" not in plan
+    seeds = ("--set", "study.seeds=2", "--set", 'study.repeated=["colbert"]')
+    plan = call("study", recipe, *seeds, "--dry-run", "--out", out)[1]
+    assert "trained with one seed, since 'study.repeated' does not name them: colbert-hn\n" in plan
     code, table, _ = call("study", recipe, "--out", out)
     assert code == 0
     assert [line.split()[0] for line in table.splitlines()[:4]] == ["caves", "bm25", "colbert", "colbert-hn"]

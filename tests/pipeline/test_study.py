@@ -391,6 +391,8 @@ def test_some_rows_of_a_study_are_transferred(recipe: Recipe, done: Done, tmp_pa
     document, _ = transfer(source, data, tmp_path / "out", systems=["collective-0.50", "colbert"])
     assert [system.slug for system in document.systems] == ["colbert", "collective-0.5"]
     assert sorted(path.name for path in (tmp_path / "out" / "indexes").iterdir()) == ["colbert", "collective-0.5"]
+    (judged,) = document.label_quality
+    assert "cross-encoder" in judged.teachers, "the figure has every teacher of the study"
     with pytest.raises(UsageError, match="the study has no row 'mixed'; it has: bm25"):
         transfer(source, data, tmp_path / "other", systems=["mixed"])
     assert not (tmp_path / "other").exists()

@@ -79,6 +79,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     from colabel import load_recipe, study
     from colabel.pipeline import changed_settings, plan_study
     from colabel.pipeline.changes import ROWS
+    from colabel.pipeline.comparison import trained_once
     from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
 
@@ -86,6 +87,8 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     if dry_run:
         stages = plan_study(settings, out)
         emit("\n".join([*map(str, stages), time_left(stages)]))
+        if once := trained_once(settings):
+            emit(f"trained with one seed, since 'study.repeated' does not name them: {', '.join(once)}")
         changed = changed_settings(settings, out)
         results = [key for key in changed if key not in ROWS]
         if results:

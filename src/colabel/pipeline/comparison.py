@@ -68,6 +68,15 @@ def begin(recipe: Recipe, out: Path) -> None:
     note_settings(recipe, out)
 
 
+def trained_once(recipe: Recipe) -> list[str]:
+    """Students that have one seed in a study of several."""
+    if recipe.study.seeds == 1:
+        return []
+    repeated = {parse_system(slug) for slug in recipe.study.repeated}
+    systems = [parse_system(slug) for slug in recipe.study.systems]
+    return [system.slug for system in systems if system.kind == "student" and system not in repeated]
+
+
 def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]:
     """What a study would do, with estimated times; trains nothing.
 
@@ -143,6 +152,7 @@ class Study(Rows):
             settings=self.recipe.collective,
             measures=self.recipe.study.measures,
             depth=self.recipe.rank.depth,
+            seed=self.recipe.seed,
             progress=self.progress,
         )
 

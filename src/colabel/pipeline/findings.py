@@ -100,8 +100,10 @@ def _prf_gain(study: Study) -> dict[str, FeedbackGain]:
         before, after = (_drawn_run(study, ranker, split) for ranker in (plain, prf))
         values, others = (_measure(study, split, run, (measure, precision)) for run in (before, after))
         order = list(before)
-        gain = bootstrap_difference([others[measure][q] for q in order], [values[measure][q] for q in order])
-        means = [bootstrap_mean([values[name][q] for q in order]) for name in (measure, precision)]
+        gain = bootstrap_difference(
+            [others[measure][q] for q in order], [values[measure][q] for q in order], seed=chain.seed
+        )
+        means = [bootstrap_mean([values[name][q] for q in order], seed=chain.seed) for name in (measure, precision)]
         gains[split] = FeedbackGain(_mean(gain), *map(_mean, means))
     return gains
 

@@ -145,7 +145,7 @@ def _hidden_findings(
     study: Study, systems: Sequence[System], readers: Mapping[str, Teacher]
 ) -> tuple[tuple[QualitySet, ...], Suggestions]:
     """Teachers on the hidden labels of all training queries, and with the cross-encoders on some of them."""
-    dataset, all_queries, drawn = study.bench.dataset, _Table(), _Table()
+    dataset, seed, all_queries, drawn = study.bench.dataset, study.recipe.seed, _Table(), _Table()
     orders: dict[str, Labels] = {}
     chosen: list[str] | None = None
     read: dict[str, LabelBlock] = {}
@@ -153,18 +153,18 @@ def _hidden_findings(
     for _, system in sorted(asked.items(), key=lambda one: -1.0 if one[0] is None else one[0]):
         labels, name = study.first.labels(system), _teacher_name(system)
         try:
-            _add(all_queries, name, label_quality(labels, dataset))
+            _add(all_queries, name, label_quality(labels, dataset, seed=seed))
         except DataError:  # nothing is hidden, or no candidate is
             return (), {}
         if readers:
             chosen = chosen or drawn_queries(labels, dataset, study.recipe.study.quality_queries)
-            _add(drawn, name, label_quality([_block(labels, chosen)], dataset))
+            _add(drawn, name, label_quality([_block(labels, chosen)], dataset, seed=seed))
             read = read or {name: _block(labels, chosen, reader) for name, reader in readers.items()}
         orders.setdefault(PHI, _ByPhi(labels.folder))
         orders.setdefault(name, labels)
     suggestions: Suggestions = {name: _suggestion_shares(labels, dataset) for name, labels in orders.items()}
     for name, block in read.items():
-        _add(drawn, name, label_quality([block], dataset))
+        _add(drawn, name, label_quality([block], dataset, seed=seed))
     what = "hidden labels among the candidates"
     sets = [QualitySet(f"Training queries, {what}", all_queries, curves=not drawn)] if all_queries else []
     if drawn:

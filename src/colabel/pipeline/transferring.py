@@ -22,7 +22,7 @@ from colabel.pipeline.systems import System, cross_encoder_count, parse_system
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.recipe import build_recipe
-from colabel.reporting import ReportFiles, StudyDocument, read_study, report, write_study
+from colabel.reporting import ReportFiles, StudyDocument, read_study, records, report, write_study
 from colabel.reporting.records import QualitySet
 from colabel.settings import DataSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
@@ -96,6 +96,12 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _as_tuned(row: records.System) -> System:
+    """A row of a finished study, with the β that it found."""
+    system = parse_system(row.slug)
+    return system.with_beta(row.beta) if system.tuned and row.beta is not None else system
+
+
 class Transfer(Rows):
     """Rows of models that are trained already."""
 
@@ -111,11 +117,9 @@ class Transfer(Rows):
         self._origin = Study(recipe, source)
         super().__init__(dataclasses.replace(recipe, data=data), out, self._origin.systems, progress)
         self._indexes: dict[str, Index] = {}
-        betas = {system.slug: system.beta for system in finished.systems}
-        self.systems = [
-            system.with_beta(beta) if system.tuned and (beta := betas.get(system.slug)) is not None else system
-            for system in self.systems
-        ]
+        known = {row.slug: _as_tuned(row) for row in finished.systems}
+        self.systems = [known.get(system.slug, system) for system in self.systems]
+        self._teachers = [known[row.slug] for row in finished.systems if not row.failed]
         rows = {system.slug for system in self.systems}
         self.failed = {
             system.slug: f"in the study: {system.failed}"
@@ -147,8 +151,7 @@ class Transfer(Rows):
         return self._indexes[name]
 
     def label_quality(self) -> tuple[QualitySet, ...]:
-        """Teachers of the study on θ's top passages of the new test queries: the paper's figure."""
-        systems = [system for system in self.systems if self.finished(system.slug)]
+        """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
         if not self.finished("colbert"):
             return ()
         return judged_quality(
@@ -156,8 +159,8 @@ class Transfer(Rows):
             self.index("colbert", self._theta),
             self.out / "judged",
             settings=self.recipe.collective,
-            betas=betas_of(systems),
-            readers=name_readers(systems, self._cross_encoders),
+            betas=betas_of(self._teachers),
+            readers=name_readers(self._teachers, self._cross_encoders),
             most=self.recipe.study.quality_queries,
             seed=self.recipe.seed,
             progress=self.progress,
