@@ -100,6 +100,27 @@ def test_what_a_run_leaves_out_is_told(folder: Path, tmp_path: Path, call: Call)
     assert "none of its passages is in caves" in err
 
 
+def test_labels_without_a_collection(folder: Path, tmp_path: Path, call: Call) -> None:
+    weak = tmp_path / "weak.trec"
+    table = call(folder, weak)[1].splitlines()
+    for name, separator in (("qrels.txt", " 0 "), ("qrels.tsv", "\t")):
+        lines = [f"q{number}{separator}d{number}{separator[0]}1\n" for number in range(QUERIES)]
+        lines += [f"q{number}{separator}d39{separator[0]}0\n" for number in range(QUERIES)]
+        (tmp_path / name).write_text("".join(lines))
+        code, out, err = call(tmp_path / name, weak)
+        assert (code, err) == (0, "")
+        assert out.splitlines()[0].split() == [name, "labels", "nDCG@10", "RR@10", "R@1000"]
+        assert out.splitlines()[1].split() == table[1].split()
+        assert out.splitlines()[2:] == table[2:]
+    assert "grade 2 or higher" in call(tmp_path / "qrels.txt", weak, "--set", "data.relevant_from=2", "-m", "AP")[1]
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1\n")
+    code, _, err = call(tmp_path / "qrels.txt", weak)
+    assert code == 1
+    assert "qrels.txt:2: " in err
+    (tmp_path / "qrels.txt").write_text("")
+    assert "the file has no labels" in call(tmp_path / "qrels.txt", weak)[2]
+
+
 def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None:
     names = [tmp_path / "weak.trec", tmp_path / "good.trec"]
     _, out, _ = call(folder, *names, "-m", "RR@10", "--compare", "--json", "--set", "seed=7")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "evaluate",
     help=f"""Measure runs against a dataset's labels.
 
-    {DATASET_HELP}
+    {DATASET_HELP} Here it may also be a file of labels alone (TREC or BEIR qrels, plain or gzipped).
 
     RUNS are TREC run files of any program, or folders that `colabel rank` wrote. With --compare, every run is
     tested against the first: paired t-test and randomisation test, two-sided, raw and with Holm's correction, and
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
       colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000
 
+      colabel evaluate qrels.dl19.txt mine.trec other.trec --set data.relevant_from=2 --compare
+
       colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert""",
 )
 @dataset_argument
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--split", default="test", show_default=True, help="Whose labels count.")
+@click.option("--split", default="test", show_default=True, help="Whose labels count; a file of labels has no splits.")
 @click.option(
     "-m", "--measure", "measures", multiple=True, help="A measure of ir_measures; may be given several times."
 )
@@ -58,7 +60,7 @@ def evaluate_command(
 ) -> None:
     """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
     from colabel import compare, evaluate, load_dataset
-    from colabel.evaluation import write_per_query
+    from colabel.evaluation import evaluate_qrels, write_per_query
     from colabel.measures import DEFAULT_MEASURES
 
     named = {str(run): run for run in runs}
@@ -66,12 +68,17 @@ def evaluate_command(
     if per_query is not None and not per_query.absolute().parent.is_dir():
         raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
     recipe = recipe_settings(dataset, overrides, ("data", "seed"))
-    evaluation = evaluate(
-        load_dataset(recipe.data), named, split=split, measures=measures or DEFAULT_MEASURES, judged_only=judged_only
-    )
+    chosen = measures or DEFAULT_MEASURES
+    if Path(dataset).is_file() and not dataset.endswith(".toml"):
+        cutoff = recipe.data.relevant_from or 1
+        evaluation = evaluate_qrels(
+            Path(dataset), named, relevant_from=cutoff, measures=chosen, judged_only=judged_only
+        )
+    else:
+        evaluation = evaluate(load_dataset(recipe.data), named, split=split, measures=chosen, judged_only=judged_only)
     comparisons = []
     if against is not None or all_pairs:
-        for measure in dict.fromkeys(measures or DEFAULT_MEASURES):
+        for measure in dict.fromkeys(chosen):
             comparisons.append(compare(evaluation, measure, baseline=against, seed=recipe.seed))
     if per_query is not None:
         write_per_query(evaluation, per_query)

@@ -47,6 +47,17 @@ def refuse_visible(hidden: Qrels, train: Qrels, file: str, problems: Problems) -
             problems.add(HIDDEN_AND_VISIBLE, file, None, message)
 
 
+class Everything:
+    """Holds whatever it is asked for: ids that nothing tells to be wrong."""
+
+    def __contains__(self, value: object) -> bool:
+        """Always."""
+        return True
+
+
+EVERYTHING = Everything()
+
+
 class LabelReader:
     """Reads label streams against the queries and passages that exist."""
 

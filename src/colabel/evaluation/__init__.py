@@ -4,7 +4,7 @@ from colabel.evaluation.comparison import Comparison, compare
 from colabel.evaluation.intervals import Interval, bootstrap_difference, bootstrap_mean
 from colabel.evaluation.label_quality import LabelQuality, label_quality, suggestion_precision
 from colabel.evaluation.quality import Quality, precision_recall
-from colabel.evaluation.runs import Evaluation, evaluate, read_run_file, write_per_query
+from colabel.evaluation.runs import Evaluation, evaluate, evaluate_qrels, read_run_file, write_per_query
 from colabel.evaluation.seeds import Spread, merge_seeds, spread
 from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test
 from colabel.evaluation.timing import ResponseTimes, response_times, response_times_of
@@ -23,6 +23,7 @@ __all__ = [
     "bootstrap_mean",
     "compare",
     "evaluate",
+    "evaluate_qrels",
     "holm",
     "label_quality",
     "merge_seeds",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from colabel.artefacts import write_text
 from colabel.data import Dataset
+from colabel.data.labels import EVERYTHING, LabelReader
 from colabel.data.problems import Strict
+from colabel.data.records import read_qrels
 from colabel.data.trec import read_run
 from colabel.errors import DataError, UsageError
 from colabel.evaluation.judged import judged_only as only_judged
 from colabel.evaluation.judged import retrieved_at, unjudged_at
 from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, mean_values, measure_run
+from colabel.types import Qrels
 
 UNJUDGED_DEPTH = 10
 
@@ -98,26 +101,63 @@ def evaluate(
     Queries that a run does not answer count 0; queries of a run that have no labels are left out. With
     ``judged_only``, passages without a judgement are taken out of the runs first.
     """
-    labels = dataset.labels(split)
+    return _evaluate(
+        dataset.labels(split),
+        runs,
+        Evaluation(dataset.name, split, dataset.relevant_from, {}, judged_only=judged_only),
+        measures,
+        dataset.passages.ids,
+    )
+
+
+def evaluate_qrels(
+    qrels: Path,
+    runs: Mapping[str, Run | Path],
+    *,
+    relevant_from: int = 1,
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    judged_only: bool = False,
+) -> Evaluation:
+    """Measure runs on a file of labels alone (TREC, BEIR or JSONL), where no collection is at hand."""
+    labels = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False).read(read_qrels(qrels, Strict()))
+    if not labels:
+        raise DataError("the file has no labels", file=str(qrels))
+    about = Evaluation(qrels.name, "labels", relevant_from, {}, judged_only=judged_only)
+    return _evaluate(labels, runs, about, measures, EVERYTHING)
+
+
+def _evaluate(
+    labels: Qrels,
+    runs: Mapping[str, Run | Path],
+    about: Evaluation,
+    measures: Sequence[str],
+    passages: Container[object],
+) -> Evaluation:
+    """``about`` with the values of every run."""
     per_query, unjudged, retrieved = {}, {}, {}
     for system, run in runs.items():
         answers = read_run_file(run) if isinstance(run, Path) else run
-        if not any(query_id in labels for query_id in answers):
-            raise DataError(
-                f"{run if isinstance(run, Path) else system}: none of its {len(answers)} queries has labels in the "
-                f"split '{split}' of {dataset.name}; is it a run of another split or collection?"
-            )
-        if not any(passage in dataset.passages.ids for held in answers.values() for passage in held):
-            raise DataError(
-                f"{run if isinstance(run, Path) else system}: none of its passages is in {dataset.name}; is it a run "
-                "over another collection, or with other ids?"
-            )
+        _check_run(answers, str(run) if isinstance(run, Path) else system, labels, about, passages)
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
-        answers = only_judged(labels, answers) if judged_only else answers
-        per_query[system] = measure_run(labels, answers, measures, relevant_from=dataset.relevant_from)
-    without = sum(all(grade < dataset.relevant_from for grade in held.values()) for held in labels.values())
-    return Evaluation(dataset.name, split, dataset.relevant_from, per_query, unjudged, retrieved, judged_only, without)
+        answers = only_judged(labels, answers) if about.judged_only else answers
+        per_query[system] = measure_run(labels, answers, measures, relevant_from=about.relevant_from)
+    without = sum(all(grade < about.relevant_from for grade in held.values()) for held in labels.values())
+    return replace(about, per_query=per_query, unjudged=unjudged, retrieved=retrieved, without_relevant=without)
+
+
+def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: Container[object]) -> None:
+    """Refuse a run of something else."""
+    if not any(query_id in labels for query_id in run):
+        raise DataError(
+            f"{name}: none of its {len(run)} queries has labels in the split '{about.split}' of {about.dataset}; is it "
+            "a run of another split or collection?"
+        )
+    if not any(passage in passages for held in run.values() for passage in held):
+        raise DataError(
+            f"{name}: none of its passages is in {about.dataset}; is it a run over another collection, or with other "
+            "ids?"
+        )
 
 
 def write_per_query(evaluation: Evaluation, path: Path) -> None:
