@@ -69,6 +69,11 @@ def test_no_times_where_none_are_wanted(tmp_path: Path, timed: list[str]) -> Non
     assert not timed
 
 
+def test_rows_are_compared_in_the_order_of_the_report(tmp_path: Path) -> None:
+    rows = FakeRows(tmp_path, "bm25", "colbert", "collective-0.5", "smoothing", "self-kd", failed=("colbert-hn",))
+    assert results._in_order(rows) == ["bm25", "colbert", "smoothing", "collective-0.5", "self-kd"]  # type: ignore[arg-type]
+
+
 def test_settings_beside_those_of_the_paper() -> None:
     ours = {one.name: one for one in collective_settings(CollectiveSettings())}
     assert [name for name, one in ours.items() if one.differs] == ["feedback", "token", "expansion_scale"]

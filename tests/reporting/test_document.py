@@ -115,7 +115,8 @@ def test_quality_of_a_teacher_is_taken_over() -> None:
     assert found.precision_at_recall[0] == 1
     assert len(found.precision_at_recall) == 11
     assert found.pooled_curve[0][0] == 0
-    assert found.pooled_curve[-1][0] == 1
+    assert found.pooled_curve[-1] == (1, pytest.approx(2 / 3)), "interpolated: all relevant ones are in the top three"
+    assert found.base_rate == 0.5, "two of four candidates"
     assert found.difference is None
 
 
@@ -135,6 +136,15 @@ def test_the_test_of_a_teacher_against_phi_is_taken_over() -> None:
     assert found.difference.low == pytest.approx(1 / 2)
     assert found.difference.high == pytest.approx(2 / 3)
     assert found.difference.p == pytest.approx(stats.ttest_1samp([1 / 2, 2 / 3, 1 / 2], 0).pvalue)
+
+
+def test_systems_of_a_group_stand_together_in_the_order_of_the_groups() -> None:
+    systems = [("a", "hard"), ("b", "soft"), ("c", "hard"), ("d", ""), ("e", "soft")]
+    document = StudyDocument("x", ("AP",), systems=tuple(System(slug, slug, group) for slug, group in systems))
+    assert [system.slug for system in document.systems] == ["a", "c", "b", "e", "d"]
+    old = {"systems": [{"slug": slug, "title": slug, "group": group} for slug, group in systems]}
+    found = StudyDocument.from_json({"format": 1, "name": "x", "measures": ["AP"], **old})
+    assert found == document, "a file of before that order"
 
 
 def test_parts_of_the_work_stand_in_the_order_of_the_work() -> None:

@@ -180,6 +180,20 @@ def test_any_part_may_stand_alone(part: str, full_study: StudyDocument, tmp_path
     assert files.markdown.read_text(encoding="utf-8").startswith("# alone\n")
 
 
+def test_letters_run_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    named = (("one", "hard"), ("two", "soft"), ("three", "hard"))
+    systems = tuple(System(name, name.title(), group, means={"AP": 0.5}) for name, group in named)
+    files = write_report(StudyDocument("order", ("AP",), systems=systems), tmp_path)
+    rows = [line.split(" (")[0] for line in files.markdown.read_text().splitlines() if line.startswith("| ")]
+    assert rows[1:4] == ["| a One", "| b Three", "| c Two"]
+    html = files.html.read_text()
+    assert re.findall(r'<span class="letter">(\w)</span>(\w+)', html)[:3] == [
+        ("a", "One"),
+        ("b", "Three"),
+        ("c", "Two"),
+    ]
+
+
 def test_systems_alone_failed_or_with_gaps(tmp_path: Path) -> None:
     systems = (
         System("a", "A", means={"AP": 0.5}),

@@ -28,7 +28,15 @@ from colabel.pipeline.results import measured
 from colabel.pipeline.systems import cross_encoder_count
 from colabel.ranking import Ranker, rank
 from colabel.reporting import StudyDocument
-from colabel.reporting.records import Efficiency, FeedbackGain, Mean, SweepRow, System, TrainingCurve
+from colabel.reporting.records import (
+    CROSS_ENCODER_STAGE,
+    Efficiency,
+    FeedbackGain,
+    Mean,
+    SweepRow,
+    System,
+    TrainingCurve,
+)
 
 if TYPE_CHECKING:
     from colabel.evaluation import Interval
@@ -195,5 +203,5 @@ def _stage_seconds(study: Study) -> dict[str, float]:
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }
     for number in range(len(study.recipe.cross_encoder.models)):
-        places[f"training cross-encoder {number + 1}"] = chain.out / "cross-encoders" / str(number)
+        places[f"{CROSS_ENCODER_STAGE} {number + 1}"] = chain.out / "cross-encoders" / str(number)
     return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}

@@ -31,7 +31,7 @@ from colabel.pipeline.kept import measured_once
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System as Row
 from colabel.reporting import StudyDocument
-from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System
+from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System, grouped
 from colabel.settings import CollectiveSettings
 
 _IN_TURNS = "in turns"  # how times are taken: those of rows asked one after another do not compare with them
@@ -98,7 +98,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
 
 def _evaluate(rows: Rows) -> _Measured:
     measures, dataset = rows.recipe.study.measures, rows.bench.dataset
-    finished = {slug: seeds for slug, seeds in rows.runs.items() if rows.finished(slug)}
+    finished = {slug: rows.runs[slug] for slug in _in_order(rows)}
     runs = {f"{slug}/{seed}": ranking.run() for slug, seeds in finished.items() for seed, ranking in seeds.items()}
     groups = {slug: [f"{slug}/{seed}" for seed in seeds] for slug, seeds in finished.items()}
     apart = evaluate(dataset, runs, measures=measures)
@@ -108,10 +108,14 @@ def _evaluate(rows: Rows) -> _Measured:
     return _Measured(merged, judged, spreads, alone)
 
 
+def _in_order(rows: Rows) -> list[str]:
+    """Slugs of the finished rows as the report letters them."""
+    return [system.slug for system in grouped(rows.systems, _group) if rows.finished(system.slug)]
+
+
 def _system(rows: Rows, system: Row, found: _Measured) -> System:
     slug = system.slug
-    group = "hard labels" if slug in _HARD else _GROUPS[system.kind]
-    row = System(slug, system.title, group, system.beta)
+    row = System(slug, system.title, _group(system), system.beta)
     if not rows.finished(slug):
         return dataclasses.replace(row, failed=rows.failed.get(slug, "it was not run"))
     costs = rows.costs(system)
@@ -131,6 +135,10 @@ def _system(rows: Rows, system: Row, found: _Measured) -> System:
         pairs=costs.get("pairs"),
         encoder_passes=costs.get("encoder_passes"),
     )
+
+
+def _group(system: Row) -> str:
+    return "hard labels" if system.slug in _HARD else _GROUPS[system.kind]
 
 
 def _response_times(rows: Rows) -> dict[str, Milliseconds]:

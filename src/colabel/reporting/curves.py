@@ -1,15 +1,20 @@
-"""Plots of curves: precision and recall of teachers, the sweep, loss and dev values of students."""
+"""Plots of curves: precision and recall of teachers, the sweep, loss and dev values of students.
+
+A student, and a teacher, has one look in all plots of a report, also where others have nothing to draw.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from colabel.reporting.canvas import MUTED, SERIES, figure, finished, look, shortened
+from colabel.reporting.canvas import MUTED, SERIES, figure, finished, look, shortened, wrapped
 from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import count
+from colabel.reporting.figures import figure as written
 from colabel.reporting.parts import Plot
-from colabel.reporting.records import QualitySet, SweepRow, TeacherQuality
+from colabel.reporting.records import Efficiency, QualitySet, SweepRow, TeacherQuality
 from colabel.reporting.teaching import teachers_at
 
 if TYPE_CHECKING:
@@ -18,17 +23,25 @@ if TYPE_CHECKING:
 
 Points = Sequence[tuple[float, float]]
 
+_LEAST_SPAN = 0.02  # of the sweep's axis: less than that between settings is mostly chance
+
 SETTINGS = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e", "beta": "β"}
 
 
-def precision_recall(found: QualitySet, key: str, grade: str, *, pooled: bool) -> Plot | None:
+def precision_recall(document: StudyDocument, found: QualitySet, key: str, grade: str, *, pooled: bool) -> Plot | None:
     """Precision over recall of every teacher: averaged over queries, or of one threshold for all pairs."""
-    curves = {name: one.pooled_curve if pooled else _averaged(one) for name, one in teachers_at(found, grade).items()}
-    points = {name: [(x, y) for x, y in curve if y is not None] for name, curve in curves.items()}
+    teachers, looks = teachers_at(found, grade), teacher_looks(document)
+    curves = {name: one.pooled_curve if pooled else _averaged(one) for name, one in teachers.items()}
+    series = [(looks[name], name, [(x, y) for x, y in curve if y is not None]) for name, curve in curves.items()]
+    rate = next((one.base_rate for one in teachers.values() if one.base_rate is not None), None)
+    line = (rate, f"share of relevant pairs, {written(rate)}") if pooled and rate is not None else None
     how = "one threshold for all queries" if pooled else "averaged over queries"
-    caption = f"{found.title}: precision over recall, relevant from grade {grade}, {how}"
+    caption = f"{found.title}: interpolated precision over recall, relevant from grade {grade}, {how}"
+    caption += f"; the dashed line is the {line[1]}" if line else ""
+    lines = [*found.title.split(", ", 1), f"relevant from grade {grade}, {how}"]
+    title = "\n".join(wrapped(line, 56) for line in lines)
     key = f"precision-recall-{key}-{'pooled' if pooled else 'averaged'}"
-    return _curves(points, key, caption, f"Grade ≥ {grade}, {how}", ("recall", "precision"), share=True)
+    return _curves(series, key, caption, title, ("recall", "interpolated precision"), line=line, share=True)
 
 
 def _averaged(quality: TeacherQuality) -> Sequence[tuple[float, float | None]]:
@@ -36,59 +49,84 @@ def _averaged(quality: TeacherQuality) -> Sequence[tuple[float, float | None]]:
     return quality.curve or [(level / last, value) for level, value in enumerate(quality.precision_at_recall)]
 
 
+def teacher_looks(document: StudyDocument) -> dict[str, int]:
+    """Teacher → number of its series."""
+    return _numbered(name for found in document.label_quality for name in found.teachers)
+
+
+def student_looks(document: StudyDocument) -> dict[str, int]:
+    """Slug of every system that was trained → number of its series, in the order of the systems."""
+    rows = [system.slug for system in document.systems if system.slug in document.training]
+    return _numbered([*rows, *document.training])
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(dict.fromkeys(names))}
+
+
 def loss_curves(document: StudyDocument) -> Plot | None:
     """Training loss of every student."""
-    found = {
-        document.title(slug): [(float(step), loss) for step, loss in curve.loss if loss is not None]
-        for slug, curve in document.training.items()
-    }
-    return _curves(found, "loss", "Training loss over steps", "Training loss", ("steps", "loss"))
+    series = [
+        (
+            number,
+            document.title(slug),
+            [(float(step), loss) for step, loss in document.training[slug].loss if loss is not None],
+        )
+        for slug, number in student_looks(document).items()
+    ]
+    return _curves(series, "loss", "Training loss over steps", "Training loss", ("steps", "loss"))
 
 
 def dev_curves(document: StudyDocument, *, over_seconds: bool) -> Plot | None:
     """Dev values of every student over steps or seconds; a line at the target."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for slug, curve in document.training.items():
-        places = [(seconds if over_seconds else step, value) for step, seconds, value in curve.dev]
-        found[document.title(slug)] = [(x, value) for x, value in places if x is not None and value is not None]
-    efficiency = document.efficiency
-    measure = efficiency.measure if efficiency else document.measures[0]
-    line = efficiency.target if efficiency else None
+    series = []
+    for slug, number in student_looks(document).items():
+        places = [(seconds if over_seconds else step, value) for step, seconds, value in document.training[slug].dev]
+        points = [(x, value) for x, value in places if x is not None and value is not None]
+        series.append((number, document.title(slug), points))
+    efficiency = document.efficiency or Efficiency(document.measures[0])
+    measure, target = efficiency.measure, efficiency.target
+    line = None if target is None else (target, f"target, {written(target)}")
+    dev = "dev" if efficiency.queries is None else f"{count(efficiency.queries)} dev queries"
     unit = "seconds of training" if over_seconds else "steps"
     key = f"dev-{'seconds' if over_seconds else 'steps'}"
-    caption = f"{measure} on dev over {unit}{', as measured' if over_seconds else ''}"
-    return _curves(found, key, caption, f"{measure} on dev", (unit, measure), line=line)
+    caption = f"{measure} on {dev} over {unit}{', as measured' if over_seconds else ''}"
+    if line:
+        caption += f"; the dashed line is the {line[1]}" + (f" ({efficiency.origin})" if efficiency.origin else "")
+    return _curves(series, key, caption, f"{measure} on {dev}, over {unit}", (unit, measure), line=line)
 
 
 def _curves(
-    found: Mapping[str, Points],
+    found: Sequence[tuple[int, str, Points]],
     key: str,
     caption: str,
     title: str,
     labels: tuple[str, str],
     *,
-    line: float | None = None,
+    line: tuple[float, str] | None = None,
     share: bool = False,
 ) -> Plot | None:
-    drawable = {name: points for name, points in found.items() if points}
+    """Named series, each by its number, and a level with what it is called."""
+    drawable = [one for one in found if one[2]]
     if not drawable:
         return None
-    drawn, axes = figure(height=2.9 + 0.17 * -(-len(drawable) // 2))
+    names = len(drawable) + (line is not None)
+    drawn, axes = figure(height=2.9 + 0.17 * (-(-names // 2) + title.count("\n")))
+    for number, name, points in drawable:
+        _line(axes, number, name, points)
     if line is not None:
-        axes.axhline(line, color=MUTED, linewidth=1, dashes=(4, 3))
-    for place, (name, points) in enumerate(drawable.items()):
-        _line(axes, place, name, points)
+        axes.axhline(line[0], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=1, label=line[1])
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     axes.set_title(title)
     if share:
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.05))
-    _legend(drawn, len(drawable))
+    _legend(drawn, names)
     return finished(drawn, key, caption)
 
 
-def _line(axes: Axes, place: int, name: str, points: Points) -> None:
-    colour, marker, dashes = look(place)
+def _line(axes: Axes, number: int, name: str, points: Points) -> None:
+    colour, marker, dashes = look(number)
     x, y = zip(*points, strict=True)
     every = max(1, len(points) // 8)
     axes.plot(
@@ -98,7 +136,7 @@ def _line(axes: Axes, place: int, name: str, points: Points) -> None:
         linestyle=dashes,
         marker=marker,
         markersize=3.5,
-        markevery=(place % every, every),
+        markevery=(number % every, every),
         label=shortened(name, 28),
     )
 
@@ -108,11 +146,14 @@ def _legend(drawn: Figure, names: int) -> None:
 
 
 def sweep_plot(document: StudyDocument, setting: str) -> Plot | None:
-    """The first measure over one setting; a line joins the points that agree in all other settings."""
+    """The first measure over one setting; a line joins the points that agree in all other settings.
+
+    The plots of all settings have one scale.
+    """
     measure = next((name for name in document.measures if any(name in row.measures for row in document.sweep)), None)
     if measure is None:
         return None
-    lines = [line for line in _sweep_lines(document.sweep, setting, measure) if len(line) > 1]
+    lines = _sweep_lines(document.sweep, setting, measure)
     if not lines:
         return None
     drawn, axes = figure(3.1, 2.6)
@@ -124,15 +165,28 @@ def sweep_plot(document: StudyDocument, setting: str) -> Plot | None:
         axes.plot(*zip(*line, strict=True), color=colour, linewidth=width, marker="o", markersize=size, alpha=alpha)
     axes.set_xticks(sorted({x for line in lines for x, _ in line}))
     axes.margins(x=0.1)
+    axes.set_ylim(_sweep_range(document.sweep, measure))
+    axes.locator_params(axis="y", nbins=5)
+    axes.yaxis.set_major_formatter("{x:.3f}")
     name = "β" if setting == "beta" else setting.replace("_", " ")
     axes.set_xlabel("β" if setting == "beta" else f"{SETTINGS[setting]} ({name})")
     axes.set_ylabel(measure)
-    caption = f"{measure} of ColBERT-PRF as ranker on dev queries over {name}"
+    dev = document.dataset.queries.get("dev") if document.dataset else None
+    queries = "dev queries" if dev is None else f"{count(dev)} dev queries"
+    caption = f"{measure} of ColBERT-PRF as ranker on {queries} over {name}"
     return finished(drawn, f"sweep-{setting.replace('_', '-')}", caption)
 
 
+def _sweep_range(rows: Sequence[SweepRow], measure: str) -> tuple[float, float]:
+    """Bounds of the axis that the plots of all settings share."""
+    lines = [line for setting in SETTINGS for line in _sweep_lines(rows, setting, measure)]
+    low, high = (choose(value for line in lines for _, value in line) for choose in (min, max))
+    middle, span = (low + high) / 2, max(high - low, _LEAST_SPAN)
+    return middle - 0.55 * span, middle + 0.55 * span
+
+
 def _sweep_lines(rows: Sequence[SweepRow], setting: str, measure: str) -> list[list[tuple[float, float]]]:
-    """For every combination of the other settings, the points (setting, value), rising."""
+    """For every combination of the other settings with several points (setting, value), these, rising."""
     others = [name for name in SETTINGS if name != setting]
 
     def fixed(row: SweepRow) -> tuple[float, ...]:
@@ -142,4 +196,4 @@ def _sweep_lines(rows: Sequence[SweepRow], setting: str, measure: str) -> list[l
     for _, group in itertools.groupby(sorted(rows, key=fixed), key=fixed):
         values = [(float(getattr(row, setting)), row.measures.get(measure)) for row in group]
         lines.append(sorted((x, value) for x, value in values if value is not None))
-    return lines
+    return [line for line in lines if len(line) > 1]

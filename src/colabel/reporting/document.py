@@ -30,6 +30,7 @@ from colabel.reporting.records import (
     System,
     TrainingCurve,
     Trial,
+    grouped,
 )
 from colabel.reporting.seeds import comparable, first_common
 
@@ -42,7 +43,7 @@ class StudyDocument:
 
     Attributes:
         measures: in the order of the tables; the first is the one that plots of a single measure show.
-        systems: rows in the order of the tables, failed ones included.
+        systems: rows in the order of tables, letters and plots, those of a group together; failed ones included.
         reference: slug of the system that differences and scatter plots are against.
         relevant_from: grade from which passages count as relevant.
         per_query: slug → measure → query id → value, the mean over seeds.
@@ -91,6 +92,7 @@ class StudyDocument:
         twice = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
         if twice is not None:
             raise UsageError(f"systems: two have the slug '{twice}'")
+        object.__setattr__(self, "systems", grouped(self.systems, lambda system: system.group))
 
     @classmethod
     def from_json(cls, value: Any) -> StudyDocument:

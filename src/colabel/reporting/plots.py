@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from colabel.reporting.canvas import INK, MUTED, SERIES, figure, finished, look, shortened, wrapped
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.figures import decimal
+from colabel.reporting.figures import decimal, signed
+from colabel.reporting.figures import figure as written
 from colabel.reporting.parts import Plot
-from colabel.reporting.records import Figures, Mean, System
+from colabel.reporting.records import CROSS_ENCODER_STAGE, Figures, Mean, System
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _TICKS = 5  # more would run into each other where numbers have three decimals and a sign
-_ROW = 0.32  # inches of height for a system
+_ROW = 0.36  # inches of height for a system
+_COLLAPSED = 0.4  # where all but one system take less of the axis than that, the one is left beyond it
+_FEWEST = 3  # systems that must be left
+_LEAST_SPAN = 0.001  # that they must take: of less, there is nothing to see
 _MOST_POINTS = 1000  # a scatter plot of more queries rounds them to a grid, so that the page stays small
+_READERS = "cross-encoder training"
+_ONE_READER = ("ce-kd", "ce-kd-paper", "mixed")
+_ALL_READERS = ("ce3-kd", "ce3-kd-paper")
 
 
 def group_looks(document: StudyDocument) -> dict[str, int]:
@@ -38,11 +45,11 @@ def effect(document: StudyDocument, place: int, measure: str) -> Plot | None:
     line = reference.means.get(measure) if reference else None
     caption = f"{measure} of every system, with bootstrap intervals"
     caption += f"; the line is {reference.title}" if reference and line is not None else ""
-    return _dots(document, f"effect-{place}", measure, found, line, caption)
+    return _dots(document, f"effect-{place}", measure, found, line, caption, written)
 
 
 def difference(document: StudyDocument, place: int, measure: str) -> Plot | None:
-    """Every system less the reference, query by query, with its interval."""
+    """Every system less the reference, query by query, with its interval; the reference itself stands at 0."""
     comparison, reference = document.comparisons.get(measure), document.system(document.reference)
     if comparison is None or reference is None:
         return None
@@ -54,10 +61,12 @@ def difference(document: StudyDocument, place: int, measure: str) -> Plot | None
         elif pair.system == reference.slug:
             low, high = (None if bound is None else -bound for bound in (value.high, value.low))
             against[pair.against] = Mean(-value.mean, low, high)
+    if against:
+        against[reference.slug] = Mean(0.0)
     found = [(system, against[system.slug]) for system in document.finished if system.slug in against]
     caption = f"{measure} less that of {reference.title}, paired by query, with bootstrap intervals"
     title = f"{measure} − {shortened(reference.title, 24)}"
-    return _dots(document, f"difference-{place}", title, found, 0.0, caption)
+    return _dots(document, f"difference-{place}", title, found, 0.0, caption, signed)
 
 
 def _dots(
@@ -67,6 +76,7 @@ def _dots(
     found: Sequence[tuple[System, Mean]],
     line: float | None,
     caption: str,
+    write: Callable[[float], str],
 ) -> Plot | None:
     if not found:
         return None
@@ -80,13 +90,56 @@ def _dots(
             axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2, solid_capstyle="round")
         axes.plot([value.mean], [place], marker=marker, markersize=6, color=colour, linestyle="none")
     _name_rows(axes, [system.title for system, _ in found])
+    kept = () if line is None else (line,)
+    beyond = outlier([value for _, value in found], kept)
+    if beyond is not None:
+        system, value = found[beyond]
+        bounds = _extent([other for place, (_, other) in enumerate(found) if place != beyond], kept)
+        _point_beyond(axes, beyond, value, bounds, write(value.mean), look(groups[system.group])[0])
+        caption += f"; {system.title} is beyond the axis, at {write(value.mean)}"
     axes.locator_params(axis="x", nbins=_TICKS)
     axes.set_title(title)
     return finished(drawn, key, caption)
 
 
+def outlier(values: Sequence[Mean], kept: Sequence[float] = ()) -> int | None:
+    """The place of the one value that leaves the others, and some points, little of a common axis; None without any.
+
+    >>> outlier([Mean(0.1), Mean(0.8), Mean(0.85, 0.7, 1.0), Mean(0.9)])
+    0
+    """
+    low, high = _extent(values, kept) if values else (0.0, 0.0)
+    for place, value in enumerate(values):
+        others = [*values[:place], *values[place + 1 :]]
+        if len(others) >= _FEWEST:
+            start, end = _extent(others, kept)
+            if not start <= value.mean <= end and _LEAST_SPAN < end - start < _COLLAPSED * (high - low):
+                return place
+    return None
+
+
+def _extent(values: Sequence[Mean], kept: Sequence[float]) -> tuple[float, float]:
+    bounds = [bound for value in values for bound in (value.mean, value.low, value.high) if bound is not None]
+    return min([*bounds, *kept]), max([*bounds, *kept])
+
+
+def _point_beyond(axes: Axes, place: int, value: Mean, bounds: tuple[float, float], name: str, colour: str) -> None:
+    """End the axis at some bounds; an arrow along the interval, with a name, stands for the value beyond them."""
+    low, high = bounds
+    room, right = 0.05 * (high - low), value.mean > high
+    border = high + room if right else low - room
+    near = [border - 2 * room, value.low] if right else [border + 2 * room, value.high]
+    start = (min if right else max)(end for end in near if end is not None)
+    axes.set_xlim(low - room, high + room)
+    head = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (border, place), (start, place), arrowprops=head)
+    side = "right" if right else "left"
+    offset = (-5 if right else 5, 0)
+    axes.annotate(name, (start, place), offset, textcoords="offset points", ha=side, va="center", fontsize=8)
+
+
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [wrapped(name) for name in names], linespacing=1.0)
+    axes.set_yticks(range(len(names)), [wrapped(name) for name in names], linespacing=1.2)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -122,19 +175,23 @@ def response_bars(document: StudyDocument) -> Plot | None:
 
 
 def cost_bars(document: StudyDocument) -> Plot | None:
-    """Seconds of annotation, training and any other part, one bar a system."""
-    found = [system for system in document.finished if any(system.seconds.values())]
-    if not found:
+    """Seconds of annotation, training and any other part, one bar a system; last, of training what taught it."""
+    work = {
+        system.slug: {**system.seconds, _READERS: cross_encoder_seconds(document, system.slug)}
+        for system in document.finished
+        if any(system.seconds.values())
+    }
+    if not work:
         return None
-    parts = [part for part in document.work if any(system.seconds.get(part) for system in found)]
-    hours = max(sum(value or 0.0 for value in system.seconds.values()) for system in found) > 7200
+    parts = [part for part in (*document.work, _READERS) if any(found.get(part) for found in work.values())]
+    hours = max(sum(value or 0.0 for value in found.values()) for found in work.values()) > 7200
     unit = 3600.0 if hours else 60.0
-    drawn, axes = figure(height=1.1 + _ROW * len(found))
-    ends = [0.0] * len(found)
+    drawn, axes = figure(height=1.1 + _ROW * len(work))
+    ends = [0.0] * len(work)
     for number, part in enumerate(parts):
-        widths = [(system.seconds.get(part) or 0.0) / unit for system in found]
+        widths = [(found.get(part) or 0.0) / unit for found in work.values()]
         axes.barh(
-            range(len(found)),
+            range(len(work)),
             widths,
             left=ends,
             height=0.6,
@@ -143,11 +200,20 @@ def cost_bars(document: StudyDocument) -> Plot | None:
             label=shortened(part, 24),
         )
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
-    _name_rows(axes, [system.title for system in found])
+    _name_rows(axes, [document.title(slug) for slug in work])
     axes.set_xlabel("hours" if hours else "minutes")
     axes.set_title("Time to label and train")
-    drawn.legend(loc="outside lower center", ncols=min(3, len(parts)))
-    return finished(drawn, "cost-bars", f"Time of every system: {', '.join(parts)}")
+    drawn.legend(loc="outside lower center", ncols=2 if len(parts) == 4 else min(3, len(parts)))
+    caption = f"Time of every system: {', '.join(parts)}"
+    caption += " (once for all rows that a cross-encoder teaches)" if _READERS in parts else ""
+    return finished(drawn, "cost-bars", caption)
+
+
+def cross_encoder_seconds(document: StudyDocument, slug: str) -> float | None:
+    """Seconds of training the cross-encoders that teach a system; None where it has none, or they came trained."""
+    stages = [seconds for stage, seconds in document.seconds.items() if stage.startswith(CROSS_ENCODER_STAGE)]
+    needed = stages[:1] if slug in _ONE_READER else stages if slug in _ALL_READERS else []
+    return sum(seconds or 0.0 for seconds in needed) or None
 
 
 def scatter(document: StudyDocument, place: int, system: System, measure: str) -> Plot | None:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from colabel.evaluation.quality import ScoreQuality
 from colabel.evaluation.significance import PairedTest
 from colabel.reporting.reading import renamed
+
+T = TypeVar("T")
 
 Figures = Mapping[str, float | None]
 """Name (of a measure, a query …) → value."""
 
 SEEDLESS = ("bm25", "zero-shot")
 """Systems that draw nothing at random: one run of theirs stands for every seed."""
+
+CROSS_ENCODER_STAGE = "training cross-encoder"
+"""The stages of training cross-encoders go by this and their number."""
+
+
+def grouped(rows: Iterable[T], group: Callable[[T], str]) -> tuple[T, ...]:
+    """Rows with those of a group together; groups stand in the order of their first rows.
+
+    >>> grouped(["b1", "a1", "b2"], lambda name: name[0])
+    ('b1', 'b2', 'a1')
+    """
+    found: dict[str, list[T]] = {}
+    for row in rows:
+        found.setdefault(group(row), []).append(row)
+    return tuple(row for held in found.values() for row in held)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +136,10 @@ class TeacherQuality:
     Attributes:
         average_precision, auc: means over queries ("AP" and "AUC" in JSON).
         difference: average precision less that of φ, paired by query ("AP_less_phi" in JSON); φ itself has none.
-        precision_at_recall: averaged over queries, at recall 0, 0.1 … 1.
-        curve: (recall, precision) averaged over queries, where there is a finer one than that.
-        pooled_curve: (recall, precision) of one threshold over the pairs of all queries.
+        precision_at_recall: interpolated, averaged over queries, at recall 0, 0.1 … 1.
+        curve: (recall, interpolated precision) averaged over queries, where there is a finer one than that.
+        pooled_curve: (recall, interpolated precision) of one threshold over the pairs of all queries.
+        base_rate: the share of these pairs that are relevant.
     """
 
     queries: int | None = None
@@ -130,6 +149,7 @@ class TeacherQuality:
     precision_at_recall: tuple[float | None, ...] = ()
     curve: tuple[tuple[float, float | None], ...] = ()
     pooled_curve: tuple[tuple[float, float | None], ...] = ()
+    base_rate: float | None = None
 
     @classmethod
     def of(cls, found: ScoreQuality, against: PairedTest | None = None) -> TeacherQuality:
@@ -143,6 +163,7 @@ class TeacherQuality:
             difference=None if against is None else _difference(against),
             precision_at_recall=tuple(level.mean for level in found.precision_at_recall),
             pooled_curve=tuple(zip(pooled["recall"], pooled["precision"], strict=True)),
+            base_rate=float(found.pooled.precision[-1]),  # of the lowest threshold, which all pairs pass
         )
 
 

@@ -135,7 +135,7 @@ def _labels(document: StudyDocument) -> tuple[Part, ...]:
         for number, grade in enumerate(teaching.grades(found)):
             key = f"{place}-{number}"
             if found.curves:
-                drawn = [curves.precision_recall(found, key, grade, pooled=pooled) for pooled in (False, True)]
+                drawn = [curves.precision_recall(document, found, key, grade, pooled=one) for one in (False, True)]
                 parts += side_by_side(drawn)
             parts += teaching.label_quality(found, key, grade)
     parts += teaching.suggestions(document)
