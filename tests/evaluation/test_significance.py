@@ -11,7 +11,7 @@ from scipy import stats
 
 from colabel.errors import UsageError
 from colabel.evaluation import holm, paired_test, randomisation_test, t_test
-from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means
+from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means, bootstrap_unpaired
 
 
 def enumerated(differences: list[float]) -> float:
@@ -143,6 +143,27 @@ def test_a_paired_difference_is_narrower_than_two_intervals() -> None:
     assert (bootstrap_mean(first).low or 0) < (bootstrap_mean(second).high or 0), "alone they overlap"
     with pytest.raises(UsageError, match="not 3 and 2"):
         bootstrap_difference([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_means_of_other_queries_are_drawn_by_themselves() -> None:
+    first, second = normal(0.5, 120), normal(0.3, 80, 1)
+    found = bootstrap_unpaired(first, second)
+    assert found.mean == pytest.approx(first.mean() - second.mean())
+    assert found.queries == 200
+    expected = stats.bootstrap(
+        (first, second),
+        lambda one, other, axis: one.mean(axis=axis) - other.mean(axis=axis),
+        method="percentile",
+        n_resamples=10_000,
+        rng=1,
+    ).confidence_interval
+    assert [found.low, found.high] == pytest.approx([expected.low, expected.high], abs=0.004)
+    itself = bootstrap_unpaired(first, first)
+    assert (itself.mean, itself.high - itself.low > 0.1) == (0.0, True), "no draw of one side is that of the other"
+    alone = bootstrap_unpaired([0.75], [0.25, 0.5])
+    assert (alone.mean, alone.low, alone.high) == (0.375, None, None)
+    with pytest.raises(UsageError, match="no query"):
+        bootstrap_unpaired([0.5], [])
 
 
 def test_columns_are_resampled_alike_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,4 +115,15 @@ def test_ratios_as_run_and_for_equal_numbers_of_pairs() -> None:
     assert found.training == 1.0
     assert found.overall_as_run == pytest.approx((30 + 75 + 50) / (50 + 50))
     assert found.overall == pytest.approx((150 + 50) / (50 + 50))
+    assert found.seconds == {
+        "annotation_as_run": (105.0, 50.0),
+        "training": (50.0, 50.0),
+        "overall_as_run": (155.0, 100.0),
+        "annotation": (150.0, 50.0),
+        "overall": (200.0, 100.0),
+    }
+    assert (found.paper_annotation, found.paper_overall) == (2.67, 2.5)
+    (untimed,) = ratios([ours, System("ce3-kd", "y", seconds={"training": 25.0}, pairs=50)])
+    assert (untimed.annotation, untimed.overall, untimed.training) == (None, None, 0.5)
+    assert untimed.seconds == {"training": (25.0, 50.0)}
     assert ratios([theirs]) == ()

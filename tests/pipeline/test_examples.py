@@ -50,27 +50,27 @@ def labels() -> Any:
 
 def test_each_token_is_shown_once_with_its_highest_sigma() -> None:
     held = {5: [1, 9], 6: [7, 7, 8], 7: [7, 8, 9]}
-    found = _example(study([8, 7, 7, 9, -1], [4.0, 3.0, 2.0, 1.0, 0.0], held), labels(), "q")
+    found = _example(study([8, 7, 7, 9, -1], [4.0, 3.0, 2.0, 1.0, 0.0], held), labels(), "q", 0.5)
     assert [(one.token, one.sigma) for one in found.tokens] == [("oil", 4.0), ("nut", 3.0), ("heart", 1.0)]
     matched = {passage.passage_id: passage.matched for passage in found.passages}
     assert matched == {"d7": ("oil", "nut", "heart"), "d6": ("oil", "nut"), "d5": ("heart",)}
 
 
 def test_a_passage_behind_the_candidates_has_no_rank_by_phi() -> None:
-    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), labels(), "q")
+    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), labels(), "q", 0.5)
     moves = {one.passage_id: (one.before, one.after, one.labelled, one.hidden_positive) for one in found.passages}
     assert moves == {"d7": (None, 1, True, False), "d6": (2, 2, False, True), "d5": (1, 3, False, False)}
-    assert found.candidates == 2
+    assert (found.candidates, found.beta) == (2, 0.5)
 
 
 def test_a_positive_that_an_approximate_ranking_missed_has_no_rank_either() -> None:
     """φ puts 7 first, but the ranking does not hold it: the place among candidates is none of the ranking."""
     missed = labels()
     missed.query("q").base[2] = 9.0
-    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), missed, "q")
+    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), missed, "q", 0.5)
     assert {one.passage_id: one.before for one in found.passages} == {"d7": None, "d5": 1, "d6": 2}
 
 
 def test_texts_are_shown() -> None:
-    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), labels(), "q")
+    found = _example(study([7], [1.0], {5: [], 6: [], 7: []}), labels(), "q", 0.5)
     assert (found.query, found.passages[0].text) == ("nuts?", "text 7")

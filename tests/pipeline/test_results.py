@@ -10,8 +10,9 @@ import pytest
 
 from colabel.evaluation import ResponseTimes
 from colabel.pipeline import parse_system, results
-from colabel.pipeline.results import collective_settings
-from colabel.settings import CollectiveSettings
+from colabel.pipeline.results import all_settings, collective_settings
+from colabel.reporting.records import Timing
+from colabel.settings import CollectiveSettings, CrossEncoderSettings, DataSettings, EncoderSettings, Recipe
 
 
 class FakeRows:
@@ -84,3 +85,35 @@ def test_settings_beside_those_of_the_paper() -> None:
     assert [one.name for one in collective_settings(paper) if one.differs] == ["feedback_passages"]
     weighted = {one.name: one.value for one in collective_settings(CollectiveSettings(feedback="weighted"))}
     assert weighted["labelled_weight"] == "3"
+
+
+def test_how_many_queries_are_timed_and_how_deep(tmp_path: Path) -> None:
+    rows = FakeRows(tmp_path, "bm25")
+    assert results._timing(rows) == Timing(queries=2, depth=40, threads=1, warmup=10)  # type: ignore[arg-type]
+    rows.recipe.study.timed_queries = 50
+    assert results._timing(rows).queries == 3, "there are no more"  # type: ignore[arg-type]
+
+
+def test_all_settings_without_the_folders_of_the_machine() -> None:
+    data = DataSettings("/home/me/data/caves", labels={"test": "/home/me/more/test.tsv"})
+    recipe = Recipe(data, encoder=EncoderSettings(model="/models/mine/small"), seed=7)
+    found = all_settings(recipe, 'model = "/models/mine/small"')
+    assert (found["data.source"], found["data.labels"]) == ("…/caves", '{"test": "…/test.tsv"}')
+    assert found["encoder.model"] == "/models/mine/small", "the recipe names it"
+    assert (found["seed"], found["collective.beta"], found["data.keep_labels"]) == ("7", "0.5", "not set")
+    assert (found["study.texts"], found["cross_encoder.models"]) == ("true", '["minilm", "minilm:4", "minilm:3"]')
+    sections = [section for section, table in recipe.as_dict().items() if isinstance(table, dict)]
+    assert len(found) == 1 + sum(len(recipe.as_dict()[section]) for section in sections)
+
+
+@pytest.mark.parametrize(
+    ("slugs", "readers"),
+    [(("bm25", "colbert"), []), (("ce-kd", "mixed"), ["minilm"]), (("ce-kd", "ce3-kd"), ["minilm", "…/b"])],
+)
+def test_models_are_those_that_some_row_needs(slugs: tuple[str, ...], readers: list[str]) -> None:
+    settings = CrossEncoderSettings(models=("minilm", "/home/me/b"))
+    recipe = Recipe(DataSettings("x"), encoder=EncoderSettings(model="hub/model"), cross_encoder=settings)
+    rows: Any = SimpleNamespace(recipe=recipe, systems=[parse_system(slug) for slug in slugs])
+    found = results._models(rows, "")
+    assert found.pop("encoder") == "hub/model"
+    assert found == {f"cross-encoder {number}": name for number, name in enumerate(readers, start=1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 from dataclasses import replace
@@ -94,6 +95,10 @@ def test_rows_of_every_kind(done: Done) -> None:
     assert found["ce-kd"].equal_passes == labelled.pairs, "a pass for every pair that the collective teacher labelled"
     assert found["bm25"].equal_passes is None
     assert {one.name: one.value for one in document.collective}["expansion_scale"] == "normalised"
+    assert document.dataset.not_relevant == {"dev": 0, "test": 0, "train": 0}
+    assert (document.timing.queries, document.timing.depth) == (2, 20)
+    assert list(document.models) == ["encoder", "cross-encoder 1", "cross-encoder 2"]
+    assert document.environment.versions["Python"] == platform.python_version()
     verdict = (
         r"Cross-encoder 1 (beats|is worse than|cannot be told from) θ at ranking the top 40 of \d+ dev queries again: "
         r"nDCG@10 [\d.]+, θ [\d.]+; paired t-test: (p [=<] [\d.]+|not defined)\.$"
@@ -192,7 +197,13 @@ def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done
 def test_feedback_on_train_and_test(done: Done) -> None:
     _, document, _ = done
     assert set(document.prf_gain) == {"train", "test"}
-    assert document.prf_gain["train"].gain.queries == 10
+    train, test = (document.prf_gain[split] for split in ("train", "test"))
+    assert train.gain.queries == 10
+    assert (train.depth, test.depth) == (40, 40), "the whole collection"
+    found = document.gain_difference
+    assert found.mean == pytest.approx(train.gain.mean - test.gain.mean)
+    assert found.low < found.mean < found.high
+    assert found.queries == 10 + test.gain.queries
 
 
 def test_hidden_labels_count_where_the_feedback_of_training_queries_is_judged(done: Done) -> None:
@@ -235,6 +246,7 @@ def test_examples_say_what_was_hidden(done: Done) -> None:
     assert flags <= {True, False}
     assert True in flags
     assert {example.candidates for example in document.examples} == {10}, "labels.candidates"
+    assert {example.beta for example in document.examples} == {0.5}
 
 
 def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> None:
@@ -382,6 +394,8 @@ def test_transfer_trains_nothing(
     assert document.system("ce3-kd").failed.startswith("in the study: ")
     assert all(system.seeds == 1 for system in document.finished)
     assert document.relevant_from == 2
+    assert document.dataset.not_relevant == {"test": 38}, "of grades 0 and 1, which are 23 and 15"
+    assert document.settings["data.source"] == "…/graded"
     assert document.system("colbert").unjudged_share > 0
     (judged,) = document.label_quality
     assert "passages without a judgement left out" in judged.title

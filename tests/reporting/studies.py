@@ -130,7 +130,7 @@ def examples() -> tuple[parts.Example, ...]:
     tokens = (("glacier", 7.2), ("##berg", 5.1), ("melt", 6.3), ("ice", 4.0), (BAD, None))
     return (
         parts.Example(
-            "q1", "how are glacier caves formed", tuple(parts.ExampleToken(*t) for t in tokens), passages, 100
+            "q1", "how are glacier caves formed", tuple(parts.ExampleToken(*t) for t in tokens), passages, 100, 0.5
         ),
         parts.Example("q2", BAD, (), passages[:1]),
         parts.Example("q3", "", tuple(parts.ExampleToken(*t) for t in tokens[:2]), ()),
@@ -171,7 +171,12 @@ def study(**changes: Any) -> StudyDocument:
         "name": "caves, one label kept",
         "measures": MEASURES,
         "dataset": parts.DatasetSummary(
-            "caves", 10_412, {"train": 809, "dev": 90, "test": 120}, {"train": 809, "dev": 300, "test": 411}, 1_532
+            "caves",
+            10_412,
+            {"train": 809, "dev": 90, "test": 120},
+            {"train": 809, "dev": 300, "test": 411},
+            1_532,
+            {"train": 0, "dev": 0, "test": 37},
         ),
         "systems": systems(),
         "per_query": per_query,
@@ -187,10 +192,11 @@ def study(**changes: Any) -> StudyDocument:
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
         "prf_gain": {
             "train": parts.FeedbackGain(
-                parts.Mean(0.041, 0.02, 0.06, 809), parts.Mean(0.5, 0.4, 0.6), parts.Mean(0.8, 0.7, 0.9)
+                parts.Mean(0.041, 0.02, 0.06, 809), parts.Mean(0.5, 0.4, 0.6), parts.Mean(0.8, 0.7, 0.9), 100
             ),
             "test": parts.FeedbackGain(parts.Mean(0.013, -0.008, 0.035, 120)),
         },
+        "gain_difference": parts.Mean(0.028, -0.002, 0.058, 929),
         "sweep": tuple(sweep),
         "examples": examples(),
         "training": training(),
@@ -204,19 +210,36 @@ def study(**changes: Any) -> StudyDocument:
                 parts.Reached("ce-kd", "θ", None, before=300.0, annotation=480.0),
             ),
             ratios=(
-                parts.Ratio("ce-kd", "collective-1", 7.5, 1.02, 2.1, "×2.67", 1.5, 1.1, 5.0),
-                parts.Ratio("ce3-kd", "collective-1", 22.0, 1.02, 5.9, "×16"),
+                parts.Ratio(
+                    "ce-kd",
+                    "collective-1",
+                    *(7.5, 1.02, 2.1, 1.5, 1.1, 5.0),
+                    seconds={"annotation_as_run": (240.0, 160.0), "annotation": (1200.0, 160.0)},
+                    paper_annotation=2.67,
+                    paper_overall=2.5,
+                ),
+                parts.Ratio("ce3-kd", "collective-1", 22.0, 1.02, 5.9, factor=5.0, paper_annotation=16.0),
             ),
         ),
+        "timing": parts.Timing(50, 1000, 1, 10),
+        "settings": {"data.source": "caves", "study.texts": "true", "seed": "0"},
+        "models": {"encoder": "minilm", "cross-encoder 1": "minilm:3"},
         "recipe": '[data]\nsource = "caves"\nkeep_labels = 1\n\n[train]\nsteps = 200\n',
         "collective": (
             parts.Setting("feedback", "labelled", "top"),
             parts.Setting("feedback_passages", "3", "3"),
+            parts.Setting("clusters", "24", "24"),
+            parts.Setting("centroids", "10", "10"),
+            parts.Setting("beta", "0.5"),
+            parts.Setting("token", "nearest", "nearest"),
             parts.Setting("start", "spread"),
             parts.Setting("expansion_scale", "normalised", "paper"),
         ),
         "environment": parts.Environment(
-            {"colabel": "0.1.0", "torch": "2.13.0"}, "Some CPU @ 2.0GHz", 2, "0123456789abcdef0123456789abcdef01234567"
+            {"Python": "3.11.2", "colabel": "0.1.0", "torch": "2.13.0"},
+            "Some CPU @ 2.0GHz",
+            2,
+            "0123456789abcdef0123456789abcdef01234567",
         ),
         "seconds": {"index": 61.2, "annotation": 512.0, "training": 9_200.0, "evaluation": 33.3},
         "notes": ("Figures are of a small budget: 200 steps a row.",),

@@ -58,7 +58,32 @@ def test_texts_sort_by_the_alphabet(page: Page, rendered: ReportFiles) -> None:
     page.click("#table-versions thead th:first-child button")
     page.click("#table-versions thead th:first-child button")
     rows = page.value("Array.from(document.querySelectorAll('#table-versions tbody th'), cell => cell.textContent)")
-    assert rows == ["torch", "colabel"]
+    assert rows == ["torch", "Python", "colabel"]
+
+
+def test_systems_sort_by_their_names_not_by_their_letters(page: Page, rendered: ReportFiles) -> None:
+    page.show(rendered.html, width=1280)
+    page.click("#table-main thead th:first-child button")
+    names = page.value("Array.from(document.querySelectorAll('#table-main tbody th.named'), cell => cell.dataset.name)")
+    assert len(names) > 3
+    assert names == sorted(names, key=str.lower)
+    letters = page.value("Array.from(document.querySelectorAll('#table-main .letter'), one => one.textContent)")
+    assert letters != sorted(letters), "their order is another"
+
+
+def test_paper_shows_what_is_folded_and_which_letters(page: Page, rendered: ReportFiles) -> None:
+    page.show(rendered.html, width=680, media="print")
+    folded = "document.querySelectorAll('details:not([open])').length"
+    before = page.value(folded)
+    assert before > 0
+    page.value("dispatchEvent(new Event('beforeprint'))")
+    assert page.value(folded) == 0
+    page.value("dispatchEvent(new Event('afterprint'))")
+    assert page.value(folded) == before
+    shown = (
+        "Array.from(document.querySelectorAll('.printed')).filter(one => one.offsetHeight).map(one => one.textContent)"
+    )
+    assert page.value(shown) == ["Superscripts: Holm's correction."]
 
 
 def test_the_switch_shows_letters_without_correction(page: Page, rendered: ReportFiles) -> None:
@@ -83,6 +108,9 @@ def test_nothing_is_wider_than_the_screen(page: Page, rendered: ReportFiles, wid
         assert frame[1] > frame[0], "on a phone the table scrolls in its frame"
     if width == 1280 or media == "print":
         assert frame[1] == frame[0]
+        wide = "Array.from(document.querySelectorAll('.scroll')).filter(one => one.scrollWidth > one.clientWidth)"
+        tables = page.value(f"{wide}.map(one => one.querySelector('table').id)")
+        assert [name for name in tables if not name.startswith("table-pairs-")] == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

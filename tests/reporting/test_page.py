@@ -2,17 +2,35 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from studies import BAD, FAILED, MEASURES
 
-from colabel.reporting import ReportFiles, StudyDocument, write_report
+from colabel.pipeline.systems import SYSTEMS
+from colabel.reporting import ReportFiles, StudyDocument, report, write_report
+from colabel.reporting.markdown import markdown
 from colabel.reporting.page import page as whole_page
 from colabel.reporting.parts import Cell, Column, Row, Section, Table
-from colabel.reporting.records import Efficiency, Example, ExamplePassage, Ratio, Reached, Setting, SweepRow, System
+from colabel.reporting.records import (
+    Efficiency,
+    Example,
+    ExamplePassage,
+    ExampleToken,
+    FeedbackGain,
+    Mean,
+    Ratio,
+    Reached,
+    Setting,
+    SweepRow,
+    System,
+    Timing,
+    TrainingCurve,
+)
 
 VOID = {"br", "input", "link", "meta"}
 
@@ -83,7 +101,7 @@ def test_text_from_outside_is_escaped_everywhere(html: str, page: Checker) -> No
 
 def test_every_section_and_plot_is_there(page: Checker) -> None:
     sections = [attributes["id"] for attributes in page.all("section")]
-    expected = "notes results effect queries unjudged time training labels sweep examples setup"
+    expected = "glossary results notes effect queries unjudged time training labels sweep examples setup"
     assert sections == expected.split()
     drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
     wanted = {f"plot-{kind}-{place}" for kind in ("effect", "difference") for place in range(3)}
@@ -120,7 +138,9 @@ def test_the_main_table_shows_figures_letters_and_failures(html: str, full_study
     assert best.beats_holm != best.beats, "the fixture should show the switch"
     assert f'<sup class="holm">{"".join(best.beats_holm)}</sup>' in table
     assert f'<sup class="raw">{"".join(best.beats)}</sup>' in table
-    assert f"<strong>{best.mean.mean:.3f}</strong>" in table
+    compared = full_study.seed_means["collective-1"]["0"]["nDCG@10"]
+    assert f"<strong>seed\u00a00:\u00a0{compared:.3f}</strong>" in table, "by which the column is decided"
+    assert f"<strong>{best.mean.mean:.3f}</strong>" not in table
     assert f"failed: {FAILED}" in table
     groups = re.findall(r'scope="rowgroup"[^>]*>([^<]+)', table)
     assert groups == ["baseline", "hard labels", "distilled", "search time"]
@@ -157,11 +177,15 @@ PARTS = {
     "label_quality": "labels",
     "suggestions": "labels",
     "prf_gain": "labels",
+    "gain_difference": None,
     "sweep": "sweep",
     "examples": "examples",
     "training": "training",
     "efficiency": "training",
+    "timing": None,
     "recipe": "setup",
+    "settings": "setup",
+    "models": "setup",
     "collective": "setup",
     "environment": "setup",
     "seconds": "setup",
@@ -226,13 +250,15 @@ def test_markdown_has_the_same_tables(rendered: ReportFiles, full_study: StudyDo
     assert "<script" not in text
     rows = [line for line in lines if line.startswith("| j Collective self-KD (β = 1)")]
     best = next(line for line in full_study.comparisons["nDCG@10"].lines if line.system == "collective-1")
-    assert f"**{best.mean.mean:.3f}**<sup>{''.join(best.beats_holm)}</sup>" in rows[0]
+    assert f"{best.mean.mean:.3f}<sup>{''.join(best.beats_holm)}</sup>" in rows[0]
+    assert f"**seed 0: {full_study.seed_means['collective-1']['0']['nDCG@10']:.3f}**" in rows[0]
     bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
     for above, below in itertools.pairwise(bars):
         assert above == below or 0 in (above, below), "a row has as many cells as its table"
     assert f"failed: {FAILED.replace('_', chr(92) + '_')}" in text
     assert "```toml\n[data]" in text
-    assert [line for line in lines if line.startswith("## ")][:2] == ["## Notes", "## Results"]
+    chapters = [line for line in lines if line.startswith("## ")]
+    assert chapters[:3] == ["## Systems and symbols", "## Results", "## Notes"]
 
 
 def test_a_group_has_one_heading_wherever_its_rows_stand() -> None:
@@ -263,14 +289,16 @@ def test_a_value_of_one_seed_does_not_beat_a_mean_over_several(tmp_path: Path) -
     text = write_report(without, tmp_path).markdown.read_text()
     assert "- highest AP on seed 0, which all have: 0.600, A\n" in text
     assert "**All systems on the test queries; bold is the best on seed 0, which all have**" in text
-    assert "| a A (a, 2 seeds) | **0.500** (seed 0: 0.600) |" in text
+    assert "| a A (a, 2 seeds) | 0.500 (**seed 0: 0.600**) |" in text, "its mean is not the best"
+    html = write_report(without, tmp_path).html.read_text()
+    assert '>0.500<span class="detail"><strong>seed\u00a00:\u00a00.600</strong></span>' in html
     assert "| b B (b) | 0.550 |" in text
     assert "| a A | 0.500 | 0.700 |\n| b B | 0.550 | 0.800 |" in text, "of means over different seeds none is the best"
 
 
 def test_nothing_is_the_best_where_the_seeds_are_not_known_and_the_mean_where_all_have_as_many(tmp_path: Path) -> None:
     text = write_report(unequal_seeds(per_seed={}), tmp_path).markdown.read_text()
-    assert "highest" not in text
+    assert "- highest" not in text
     assert "**0." not in text
     equal = tuple(dataclasses.replace(system, seeds=2) for system in unequal_seeds().systems[1:])
     text = write_report(unequal_seeds(systems=equal), tmp_path).markdown.read_text()
@@ -282,9 +310,9 @@ def test_nothing_is_the_best_where_the_seeds_are_not_known_and_the_mean_where_al
 def test_what_costs_are_compared_on(rendered: ReportFiles, tmp_path: Path) -> None:
     text = rendered.markdown.read_text()
     target = "Time to reach nDCG@10 0.550 (1 % above the highest value before training, 0.545) on 90 dev queries"
-    assert f"**{target}**" in text
-    ratio = "| KD, one cross-encoder | Collective self-KD (β = 1) | 16,000 (against 16,000, ×5.00) |"
-    assert f"{ratio} ×1.50 | ×7.50 | ×1.02 | ×1.10 | ×2.10 |" in text
+    assert f"**{target}, evaluated every 25 steps from 0 to 200**" in text
+    assert "- Differences of less than one interval between evaluations, 25 steps, cannot be seen.\n" in text
+    assert "- training until then: steps × the median seconds of a step over all students" in text
     assert "| encoder passes | passes, equal pairs |" in text
     assert "| 16,000 | 16,000 | 80,900 |" in text
     before = Efficiency(
@@ -295,7 +323,8 @@ def test_what_costs_are_compared_on(rendered: ReportFiles, tmp_path: Path) -> No
     text = write_report(StudyDocument("old", ("AP",), efficiency=before), tmp_path).markdown.read_text()
     assert "**Time to reach nDCG@10 0.500 on at most distil.evaluate\\_queries dev queries**" in text
     assert "| a | θ | 10 | – | – | – | – |\n| b | θ | – | – | not reached |" in text
-    assert "| b | a | – | – | ×7.50 | ×1.00 | – | ×2.00 |" in text
+    assert "| b | – | ×1.00 | – | ×7.50 | ×2.00 |" in text
+    assert "evaluat" not in text.split("## Training")[1].replace("evaluate\\_queries", ""), "when is not known"
 
 
 def test_teachers_are_compared_with_phi(rendered: ReportFiles) -> None:
@@ -333,10 +362,8 @@ def test_settings_that_are_not_the_papers_are_seen_at_once(rendered: ReportFiles
     text = rendered.markdown.read_text()
     differing = "feedback = labelled, not top; expansion\\_scale = normalised, not paper"
     assert f"- not as in the paper: {differing}\n" in text.split("## ")[0]
-    assert (
-        "| feedback | labelled | top, differs |\n| feedback\\_passages (f\\_p) | 3 | 3 |\n| start | spread | – |"
-        in text
-    )
+    assert "| feedback | labelled | top, differs |\n| feedback\\_passages (f\\_p) | 3 | 3 |\n| clusters" in text
+    assert "| start | spread | – |" in text
     same = StudyDocument("s", ("AP",), collective=(Setting("feedback", "top", "top"),))
     assert "not as in the paper" not in write_report(same, tmp_path).markdown.read_text()
 
@@ -356,8 +383,258 @@ def test_the_share_of_unjudged_passages_has_a_column_where_it_is_known(tmp_path:
     text = write_report(StudyDocument("u", ("AP",), systems=(system,)), tmp_path).markdown.read_text()
     assert text.replace("\u00a0", " ").count("unjudged of top 10 |") == 2
     assert text.count("| 73.1 % |") == 2
-    assert "Unjudged: of the passages that all queries have in their top 10" in text
+    note = "- unjudged of top 10: share without a judgement of the passages that all queries have in their top 10\n"
+    assert text.replace("\u00a0", " ").count(note) == 2
     old = StudyDocument.from_json(
         {"format": 1, "name": "u", "measures": ["AP"], "systems": [{"slug": "a", "title": "A", "unjudged": 7.3}]}
     )
     assert "njudged" not in write_report(old, tmp_path).markdown.read_text()
+
+
+def test_ratios_say_what_is_counted_on_which_side(full_study: StudyDocument, tmp_path: Path) -> None:
+    files = write_report(full_study, tmp_path)
+    text = files.markdown.read_text()
+    lines = text[text.index("**Times as long") :].splitlines()
+    assert lines[0] == (
+        "**Times as long as Collective self-KD (β = 1); labelled pairs: 16,000 against 16,000 (×5.00)**"
+    ), "what all rows share is no column"
+    heads = "before training as run | training | overall as run | annotation for equal pairs | overall for equal pairs"
+    assert lines[2] == f"| System | {heads} | paper: annotation | paper: overall |"
+    seconds = "×1.50 (4 min 00 s / 2 min 40 s) | ×1.02 | ×1.10 | ×7.50 (20 min 00 s / 2 min 40 s) | ×2.10"
+    assert lines[4] == f"| KD, one cross-encoder | {seconds} | ×2.67 | ×2.50 |"
+    assert lines[5].endswith("| ×16.00 | – |")
+    assert [line.split(": ")[0] for line in lines[7:11]] == [
+        f"- {head}" for head in heads.split(" | ") if head != "training"
+    ]
+    assert lines[11].startswith("- Training the cross-encoders is in none of these figures")
+    found = json.loads(files.metrics.read_text())["ratios"]["ce-kd"]
+    assert (found["annotation"], found["against"]) == (7.5, "collective-1")
+    assert found["seconds"]["annotation"] == [1200.0, 160.0]
+
+
+def test_ratios_of_different_rows_name_their_pairs(full_study: StudyDocument, tmp_path: Path) -> None:
+    ratios = (Ratio("ce-kd", "collective-1", 7.5, factor=2.0), Ratio("ce3-kd", "collective-0.5", 9.0, factor=3.0))
+    document = dataclasses.replace(full_study, efficiency=Efficiency(ratios=ratios))
+    text = write_report(document, tmp_path).markdown.read_text()
+    assert "**Times as long**\n\n| System | against | labelled pairs | before training as run |" in text
+    assert "| KD, one cross-encoder | Collective self-KD (β = 1) | 16,000 against 16,000 (×2.00) | – |" in text
+    assert "| paper: " not in text
+
+
+def test_definitions_stand_below_the_table_and_in_the_tooltip() -> None:
+    columns = (
+        Column("System", number=False),
+        Column("one", hint="a & b"),
+        Column("two", hint="a & b"),
+        Column("three"),
+    )
+    table = Table("t", "rows", columns, (Row(tuple(map(Cell, "sabc"))),), ("As a whole.",))
+    shown = whole_page("p", (), (Section("s", "S", (table,)),))
+    assert '<ul class="explained"><li><b>one, two: </b>a &amp; b</li><li>As a whole.</li></ul></figure>' in shown
+    assert shown.count('title="a &amp; b"') == 2
+    text = markdown("p", (), (Section("s", "S", (table,)),))
+    assert text.endswith("| s | a | b | c |\n\n- one, two: a &amp; b\n- As a whole.\n")
+    bare = dataclasses.replace(table, columns=columns[:1], rows=(Row((Cell("s"),)),), notes=())
+    assert "explained" not in whole_page("p", (), (Section("s", "S", (bare,)),)).split("<body>")[1]
+
+
+def test_every_tooltip_is_read_without_a_mouse(html: str, page: Checker) -> None:
+    hints = {attributes["title"] for attributes in page.all("button") if attributes.get("title")}
+    below = "".join(re.findall(r'<ul class="explained">.*?</ul>', html))
+    assert len(hints) > 10
+    assert [hint for hint in hints if f"</b>{escape(hint)}</li>" not in below] == []
+
+
+def test_the_glossary_has_a_line_for_each_kind_of_row(rendered: ReportFiles, tmp_path: Path) -> None:
+    text = rendered.markdown.read_text()
+    chapter = text[text.index("## Systems and symbols") : text.index("## Results")]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in chapter.splitlines() if line.startswith("| ")]
+    systems, symbols = rows[1 : rows.index("Symbol")], rows[rows.index("Symbol") + 1 :]
+    assert systems == [
+        "BM25",
+        "Plain encoder, not trained",
+        "ColBERT",
+        "ColBERT-HN",
+        "Uniform smoothing",
+        "Self-KD",
+        "KD, one cross-encoder",
+        "KD, ensemble of three cross-encoders",
+        "Collective self-KD",
+        "Mixed",
+        "ColBERT-PRF ranker",
+        "ColBERT-PRF re-ranker",
+    ]
+    assert symbols == ["θ", "φ", "σ", "β", "f\\_p", "f\\_c", "f\\_e"]
+    assert "| f\\_p | feedback passages of a query, at most; here 3 |" in chapter
+    assert "<details><summary>" in chapter
+    other = StudyDocument("x", ("AP",), systems=(System("mine", "Mine", means={"AP": 0.5}),))
+    assert "Systems and symbols" not in write_report(other, tmp_path).markdown.read_text(), "nothing is known of it"
+
+
+def test_every_row_that_a_study_can_have_is_in_the_glossary(tmp_path: Path) -> None:
+    slugs = [slug.replace("-B", "-0.5") for slug in SYSTEMS]
+    systems = tuple(System(slug, f"name of {slug}") for slug in slugs)
+    text = write_report(StudyDocument("x", ("AP",), systems=systems), tmp_path).markdown.read_text()
+    chapter = text[: text.index("**Symbols**")]
+    assert [slug for slug in slugs if f"| name of {slug} |" not in chapter] == []
+
+
+def test_intervals_say_what_they_are_and_what_they_leave_out(tmp_path: Path) -> None:
+    once = System("a", "A", means={"AP": 0.5})
+    several = System("b", "B", means={"AP": 0.5}, seeds=3)
+    bm25 = System("bm25", "BM25", means={"AP": 0.5})
+    kinds = "In brackets: interval of the mean, 95 % percentile bootstrap over queries."
+    lacks = "Intervals of rows with one seed do not hold the variance of training."
+    for systems, alone, spread in (
+        ((once, several), True, True),
+        ((once, bm25), True, False),
+        ((bm25, several), False, True),
+    ):
+        text = write_report(StudyDocument("i", ("AP",), systems=systems), tmp_path).markdown.read_text()
+        assert kinds in text
+        assert (lacks in text, "±: standard deviation over seeds" in text) == (alone, spread)
+
+
+def test_intervals_are_named_in_each_chapter_that_has_some(rendered: ReportFiles) -> None:
+    chapters = rendered.markdown.read_text().split("\n## ")
+    named = {chapter.split("\n")[0] for chapter in chapters if "95 % percentile bootstrap over queries" in chapter}
+    assert named == {"Results", "Effect", "Label quality"}
+
+
+def test_whether_judged_means_relevant(full_study: StudyDocument, tmp_path: Path) -> None:
+    def unjudged(not_relevant: dict[str, int]) -> str:
+        dataset = dataclasses.replace(full_study.dataset, not_relevant=not_relevant)  # type: ignore[type-var]
+        document = dataclasses.replace(full_study, dataset=dataset)
+        text = write_report(document, tmp_path).markdown.read_text()
+        return text[text.index("## Passages without a judgement") : text.index("## Response time")]
+
+    assert "Of the 411 judgements of the test queries, 37 are of passages that are not relevant.\n" in unjudged(
+        {"test": 37}
+    )
+    none = unjudged({"train": 4, "test": 0})
+    assert (
+        "None of the 411 judgements of the test queries is of a passage that is not relevant: here judged means" in none
+    )
+    assert "judgements of" not in unjudged({}), "an old study does not tell"
+
+
+def test_how_times_were_taken(full_study: StudyDocument, tmp_path: Path) -> None:
+    def conditions(timing: Timing | None) -> str:
+        text = write_report(dataclasses.replace(full_study, timing=timing), tmp_path).markdown.read_text()
+        return text[text.index("## Response time") : text.index("**Milliseconds per query**")]
+
+    known = conditions(full_study.timing)
+    assert "One query at a time on one thread, from its text to its 1,000 best passages, encoding included" in known
+    assert "50 queries are timed, after 10 to warm up, which do not count." in known
+    assert "second search" in known
+    assert "differences between these rows are noise" in known
+    old = conditions(None)
+    assert "on one thread, from its text to its ranked passages" in old
+    assert "The first questions, which load the model and the index, are not timed." in old
+
+
+def test_evaluation_points_that_are_not_regular_are_listed(tmp_path: Path) -> None:
+    training = {"a": TrainingCurve(dev=((0, 0.0, 0.5), (100, 1.0, 0.5), (150, 2.0, 0.6)))}
+    efficiency = Efficiency(target=0.5, reached=(Reached("a", "θ", 150),))
+    document = StudyDocument("e", ("AP",), training=training, efficiency=efficiency)
+    text = write_report(document, tmp_path).markdown.read_text()
+    assert "dev queries, evaluated at steps 0, 100, 150**" in text
+    assert "one interval between evaluations, 100 steps, cannot be seen" in text
+
+
+def test_what_label_quality_and_feedback_are(rendered: ReportFiles, full_study: StudyDocument, tmp_path: Path) -> None:
+    text = rendered.markdown.read_text().replace("\u00a0", " ")
+    chapter = text[text.index("## Label quality") : text.index("## Sweep")]
+    assert "precision is interpolated, the highest at that recall or beyond" in chapter
+    assert "a score must also compare across queries, which averages do not ask for" in chapter
+    assert "| Suggested by | 1 × queries | 2 × queries | 5 × queries |" in chapter
+    assert "- 1 × queries, 2 × queries, 5 × queries: of so many times as many suggestions" in chapter
+    assert "| Split | queries | gain | ColBERT's nDCG@10 | relevant feedback |" in chapter
+    assert (
+        "ColBERT-PRF (β = 0.5) ranks ColBERT's top 100 again; the feedback of either split is each query's" in chapter
+    )
+    assert (
+        "own top 3, never labels. Training queries are measured against all their labels, the 1,532 hidden" in chapter
+    )
+    assert "The gain on train less that on test is +0.028 \\[−0.002, +0.058\\] (the bootstrap draws" in chapter
+    old = StudyDocument("o", ("AP",), prf_gain={"test": FeedbackGain(Mean(0.1))})
+    text = write_report(old, tmp_path).markdown.read_text()
+    assert "ColBERT-PRF ranks ColBERT's top passages again; the feedback of either split" in text
+    assert "own top f\\_p, never labels.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({0.0: 0.5, 0.25: 0.6, 1.0: 0.7}, "1, AP 0.700. β = 0, which is ColBERT itself, is worse: 0.500.\n"),
+        ({0.0: 0.8, 0.25: 0.6, 1.0: 0.6}, "0.25, AP 0.600. β = 0, which is ColBERT itself, is better: 0.800.\n"),
+        ({0.0: 0.6, 0.25: 0.6}, "0.25, AP 0.600. β = 0, which is ColBERT itself, is as good: 0.600.\n"),
+        ({0.25: 0.6}, "0.25, AP 0.600.\n"),
+        ({0.0: 0.6}, None),
+    ],
+)
+def test_the_best_beta_of_the_sweep(values: dict[float, float], words: str | None, tmp_path: Path) -> None:
+    """With the study's own f_p, f_c and f_e: another point that is better does not count."""
+    sweep = (
+        *(SweepRow(3, 24, 10, beta, {"AP": value}) for beta, value in values.items()),
+        SweepRow(1, 24, 10, 1.0, {"AP": 0.9}),
+    )
+    shape = (Setting("feedback_passages", "3"), Setting("clusters", "24"), Setting("centroids", "10"))
+    text = write_report(StudyDocument("s", ("AP",), sweep=sweep, collective=shape), tmp_path).markdown.read_text()
+    begin = "Best β above 0 on dev, with f\\_p = 3, f\\_c = 24, f\\_e = 10: "
+    assert (f"{begin}{words}" in text) if words else "Best β" not in text
+    old = write_report(StudyDocument("s", ("AP",), sweep=sweep), tmp_path).markdown.read_text()
+    assert "Best β" not in old, "it is not known which points are the study's own"
+
+
+def test_how_examples_were_chosen(rendered: ReportFiles, tmp_path: Path) -> None:
+    text = rendered.markdown.read_text()
+    intro = text[text.index("## Examples") : text.index("### ")]
+    assert "the collective teacher (β = 0.5) changed most: those whose passages rose furthest" in intro
+    assert "the nearest token of the collection to each" in intro
+    assert "A token that begins with \\#\\# continues a word." in intro
+    assert "left out" not in intro
+    bare = (Example("q", tokens=(ExampleToken("ice", 1.0),), passages=(ExamplePassage("d"),)),)
+    frequent = (Setting("token", "most-frequent", "nearest"),)
+    document = StudyDocument("e", ("AP",), examples=bare, collective=frequent, settings={"study.texts": "false"})
+    intro = write_report(document, tmp_path).markdown.read_text()
+    assert "the most frequent of the 10 nearest tokens to each" in intro
+    assert "The texts of the collection are left out (study.texts = false); ids stand for them." in intro
+    assert "\\#\\#" not in intro
+    assert "(β" not in intro
+
+
+def test_models_versions_and_all_settings_are_told(rendered: ReportFiles) -> None:
+    text = rendered.markdown.read_text()
+    assert "- encoder: minilm\n" in text.split("## ")[0]
+    assert "| Python | 3.11.2 |\n| colabel | 0.1.0 |" in text
+    assert "| encoder | minilm |\n| cross-encoder 1 | minilm:3 |\n\n- minilm is all-MiniLM-L6-v2" in text
+    folded = text[text.index("<details><summary>All 3 settings, defaults included</summary>") :]
+    assert "| data.source | caves |\n| study.texts | true |\n| seed | 0 |\n\n</details>" in folded
+
+
+def test_an_old_study_is_rendered_without_what_it_does_not_know(full_study: StudyDocument, tmp_path: Path) -> None:
+    old = json.loads(json.dumps(full_study.to_json()))
+    for key in ("gain_difference", "timing", "settings", "models"):
+        del old[key]
+    del old["dataset"]["not_relevant"]
+    for ratio in old["efficiency"]["ratios"]:
+        ratio["paper"] = "×16 annotation, ×8 overall"
+        del ratio["seconds"], ratio["paper_annotation"], ratio["paper_overall"]
+    for gain in old["prf_gain"].values():
+        del gain["depth"]
+    for example in old["examples"]:
+        del example["beta"]
+    (tmp_path / "study.json").write_text(json.dumps(old))
+    files = report(tmp_path)
+    assert Checker(files.html.read_text()).open == []
+    text = files.markdown.read_text()
+    for words in (
+        "judgements of the test",
+        "The gain on train less",
+        "queries are timed",
+        "| paper: ",
+        "- encoder: ",
+        "None",
+    ):
+        assert words not in text

@@ -25,6 +25,8 @@ def study_folder(full_study: StudyDocument, tmp_path: Path) -> Path:
         systems=(*full_study.systems[:10], failed, *full_study.systems[11:]),
         recipe='[data]\nsource = "/home/me/data/caves"\n',
         notes=("See ../../home/me/notes.txt.",),
+        settings={"data.source": "jsonl:/home/me/data/caves.jsonl"},
+        models={"encoder": "/home/me/models/small"},
     )
     folder = tmp_path / "caves"
     folder.mkdir()
@@ -42,6 +44,8 @@ def test_pages_hold_figures_and_ids_alone(study_folder: Path, full_study: StudyD
     assert "home/me" not in everything
     assert 'source = "…/caves"' in everything
     assert "…/theta is damaged" in everything
+    assert "| data.source | jsonl:…/caves.jsonl |" in everything
+    assert "| encoder | …/small |" in everything
     texts = [full_study.examples[0].query, "formed within the ice", "Glacier cave", BAD]
     texts += [token.token for token in full_study.examples[0].tokens if token.token != "ice"]
     assert not [text for text in texts if text in everything]

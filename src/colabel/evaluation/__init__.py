@@ -1,7 +1,7 @@
 """How good rankings and labels are, how sure that is, and how long an answer takes."""
 
 from colabel.evaluation.comparison import Comparison, compare
-from colabel.evaluation.intervals import Interval, bootstrap_difference, bootstrap_mean
+from colabel.evaluation.intervals import Interval, bootstrap_difference, bootstrap_mean, bootstrap_unpaired
 from colabel.evaluation.label_quality import LabelQuality, label_quality, suggestion_precision
 from colabel.evaluation.quality import Quality, precision_recall
 from colabel.evaluation.runs import Evaluation, evaluate, evaluate_qrels, read_run_file, write_per_query
@@ -21,6 +21,7 @@ __all__ = [
     "Spread",
     "bootstrap_difference",
     "bootstrap_mean",
+    "bootstrap_unpaired",
     "compare",
     "evaluate",
     "evaluate_qrels",

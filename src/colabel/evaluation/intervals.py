@@ -59,6 +59,31 @@ def bootstrap_difference(
     return bootstrap_mean(one - other, confidence=confidence, resamples=resamples, seed=seed)
 
 
+def bootstrap_unpaired(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """The mean of ``first`` less that of ``second``, of other queries: each side is drawn by itself.
+
+    >>> bootstrap_unpaired([0.75, 0.75], [0.25, 0.25, 0.25])
+    Interval(mean=0.5, low=0.5, high=0.5, queries=5, confidence=0.95)
+    """
+    sides = [np.asarray(values, dtype=np.float64).reshape(-1, 1) for values in (first, second)]
+    queries = sum(map(len, sides))
+    if not all(map(len, sides)):
+        raise UsageError("there is no query to take a mean over")
+    mean = float(sides[0].mean() - sides[1].mean())
+    if min(map(len, sides)) == 1:
+        return Interval(mean, None, None, queries, confidence)
+    drawn = [_resampled_means(side - side.mean(), resamples, seed + place) for place, side in enumerate(sides)]
+    low, high = np.quantile(mean + drawn[0] - drawn[1], [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(mean, float(low), float(high), queries, confidence)
+
+
 def bootstrap_means(
     values: FloatArray, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[Interval]:

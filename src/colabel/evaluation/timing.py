@@ -15,6 +15,9 @@ from colabel.errors import UsageError
 if TYPE_CHECKING:
     from colabel.ranking import Ranker
 
+THREADS, WARMUP = 1, 10
+"""Threads that answer a query, and questions before the clock starts."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ResponseTimes:
@@ -54,7 +57,7 @@ class ResponseTimes:
 
 
 def response_times(
-    ranker: Ranker, texts: Sequence[str], k: int = 1000, *, threads: int = 1, warmup: int = 10
+    ranker: Ranker, texts: Sequence[str], k: int = 1000, *, threads: int = THREADS, warmup: int = WARMUP
 ) -> ResponseTimes:
     """Ask a ranker every text by itself and take the time from text to ranked passages.
 

@@ -12,8 +12,9 @@ from colabel.reporting.records import Ratio, Reached, System, TrainingCurve
 from colabel.settings import FitSettings
 from colabel.train.logs import LOG_FILE, read_log
 
-_ONE, _THREE = "×2.67 annotation, ×2.5 overall", "×16 annotation, ×8 overall"
+_ONE, _THREE = (2.67, 2.5), (16.0, 8.0)
 PAPER = {"ce-kd": _ONE, "ce3-kd": _THREE, "ce-kd-paper": _ONE, "ce3-kd-paper": _THREE}
+"""Slug → how many times as long annotation, and all of it, takes in the paper."""
 
 _LEAD = 0.01
 """How far above the best start the default target is, as a share of it."""
@@ -158,24 +159,32 @@ def ratios(systems: Sequence[System]) -> tuple[Ratio, ...]:
         return ()
     mine, training = _sum(ours, "hard negatives", "annotation"), ours.seconds.get("training")
     own = _added(mine, training)
-    found = []
+    found: list[Ratio] = []
     for system in systems:
         if system.slug not in PAPER or system.failed or not system.pairs:
             continue
         annotation, theirs = system.seconds.get("annotation"), system.seconds.get("training")
         whole, factor = _sum(system, "hard negatives", "annotation"), ours.pairs / system.pairs
         scaled = None if annotation is None else annotation * factor
+        sides = {
+            "annotation_as_run": (whole, mine),
+            "training": (theirs, training),
+            "overall_as_run": (_added(whole, theirs), own),
+            "annotation": (scaled, mine),
+            "overall": (_added(scaled, theirs), own),
+        }
+        seconds = {name: (one, other) for name, (one, other) in sides.items() if one is not None and other}
+        values = {name: one / other for name, (one, other) in seconds.items()}
+        paper = PAPER[system.slug]
         found.append(
             Ratio(
                 system.slug,
                 ours.slug,
-                annotation=_ratio(scaled, mine),
-                training=_ratio(theirs, training),
-                overall=_ratio(_added(scaled, theirs), own),
-                paper=PAPER[system.slug],
-                annotation_as_run=_ratio(whole, mine),
-                overall_as_run=_ratio(_added(whole, theirs), own),
+                **values,
                 factor=factor,
+                seconds=seconds,
+                paper_annotation=paper[0],
+                paper_overall=paper[1],
             )
         )
     return tuple(found)
@@ -188,7 +197,3 @@ def _added(one: float | None, other: float | None) -> float | None:
 def _sum(system: System, *parts: str) -> float | None:
     values = [value for part in parts if (value := system.seconds.get(part)) is not None]
     return sum(values) if values else None
-
-
-def _ratio(theirs: float | None, ours: float | None) -> float | None:
-    return None if theirs is None or not ours else theirs / ours

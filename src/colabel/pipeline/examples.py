@@ -20,7 +20,7 @@ _TOP = 3
 
 
 def examples(study: Study) -> tuple[Example, ...]:
-    """Queries of which passages rose furthest into the first three places.
+    """Queries whose passages rose furthest into the first three places: the sum of the places that they gained.
 
     Labelled and feedback passages do not count: the centroids come from them, so that they rise by construction.
     """
@@ -37,10 +37,10 @@ def examples(study: Study) -> tuple[Example, ...]:
             known = (block.flags[place][used] & (Flag.LABELLED | Flag.FEEDBACK)) != 0
             changes.append((int(np.maximum(0, before - after)[(after <= _TOP) & ~known].sum()), query_id))
     best = sorted(changes, key=lambda change: (-change[0], change[1]))[:count]
-    return tuple(_example(study, labels, query_id) for _, query_id in best)
+    return tuple(_example(study, labels, query_id, system.beta) for _, query_id in best)
 
 
-def _example(study: Study, labels: Labels, query_id: str) -> Example:
+def _example(study: Study, labels: Labels, query_id: str, beta: float | None) -> Example:
     knowledge, dataset, texts = study.first.knowledge, study.bench.dataset, study.recipe.study.texts
     candidates = study.recipe.labels.candidates
     centroids = knowledge.centroids([query_id])
@@ -72,7 +72,7 @@ def _example(study: Study, labels: Labels, query_id: str) -> Example:
             )
         )
     query = dataset.queries[query_id] if texts else ""
-    return Example(query_id, query, tuple(tokens), tuple(passages), candidates)
+    return Example(query_id, query, tuple(tokens), tuple(passages), candidates, beta)
 
 
 def distinct_tokens(token_ids: Sequence[int], sigma: Sequence[float]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from colabel.collective import PrfRanker
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
 from colabel.errors import ColabelError
-from colabel.evaluation import bootstrap_difference, bootstrap_mean
+from colabel.evaluation import bootstrap_mean, bootstrap_unpaired
 from colabel.evaluation.label_quality import measure_train_run
 from colabel.measures import PerQuery, Run, measure_run
 from colabel.pipeline.efficiency import (
@@ -55,11 +55,13 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     missed: list[str] = []
     quality, suggestions = part("the quality of labels", lambda: label_findings(study), missed) or ((), {})
     verdicts = part("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
+    gains, difference = part("the gain of feedback", lambda: _prf_gain(study), missed) or ({}, None)
     document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
     return dataclasses.replace(
         document,
         systems=_with_equal_passes(study, document.systems),
-        prf_gain=part("the gain of feedback", lambda: _prf_gain(study), missed) or {},
+        prf_gain=gains,
+        gain_difference=difference,
         sweep=part("the sweep", lambda: _sweep(study), missed) or (),
         examples=part("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
@@ -89,31 +91,36 @@ def _cross_encoder_notes(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for one in finished for note in study.first.cross_encoder_quality(one)))
 
 
-def _prf_gain(study: Study) -> dict[str, FeedbackGain]:
-    """ColBERT-PRF's gain over ColBERT, re-ranking the top 100 with feedback from the top f_p, on train and on test.
+def _prf_gain(study: Study) -> tuple[dict[str, FeedbackGain], Mean | None]:
+    """ColBERT-PRF's gain over ColBERT, re-ranking the top 100 with feedback from the top f_p, on train and on test;
+    and on train less on test.
 
     Labels take no part in the feedback of either. Training queries are measured against all their labels, hidden ones
     too: test queries have all of theirs. Measured where the study has a row of ColBERT-PRF: it ranks every query twice.
     """
     if not study.finished("colbert") or not any(system.kind == "search" for system in study.systems):
-        return {}
+        return {}, None
     dataset, chain, settings = study.bench.dataset, study.first, study.recipe.collective
     plain = study.ranker(study.system("colbert"))
     prf = PrfRanker(chain.index, settings, rerank=True, seed=chain.seed)
     measure, precision = study.recipe.study.measures[0], f"P@{settings.feedback_passages}"
-    gains = {}
+    depth = min(_GAIN_DEPTH, len(dataset.passages))
+    gains, per_query = {}, {}
     for split in (TRAIN, TEST):
         if split not in dataset.splits:
             continue
         before, after = (_drawn_run(study, ranker, split) for ranker in (plain, prf))
         values, others = (_measure(study, split, run, (measure, precision)) for run in (before, after))
         order = list(before)
-        gain = bootstrap_difference(
-            [others[measure][q] for q in order], [values[measure][q] for q in order], seed=chain.seed
+        per_query[split] = [others[measure][q] - values[measure][q] for q in order]
+        plainly = ([values[name][q] for q in order] for name in (measure, precision))
+        gain, before_gain, relevant = (
+            _mean(bootstrap_mean(each, seed=chain.seed)) for each in (per_query[split], *plainly)
         )
-        means = [bootstrap_mean([values[name][q] for q in order], seed=chain.seed) for name in (measure, precision)]
-        gains[split] = FeedbackGain(_mean(gain), *map(_mean, means))
-    return gains
+        gains[split] = FeedbackGain(gain, before_gain, relevant, depth)
+    if len(per_query) < 2:
+        return gains, None
+    return gains, _mean(bootstrap_unpaired(per_query[TRAIN], per_query[TEST], seed=chain.seed))
 
 
 def _drawn_run(study: Study, ranker: Ranker, split: str) -> Run:

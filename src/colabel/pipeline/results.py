@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 from collections.abc import Mapping
@@ -26,13 +27,16 @@ from colabel.evaluation import (
 )
 from colabel.evaluation.comparison import Comparison
 from colabel.evaluation.label_quality import count_hidden
+from colabel.evaluation.timing import THREADS, WARMUP
 from colabel.measures import PerQuery
 from colabel.pipeline.kept import measured_once
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System as Row
+from colabel.pipeline.systems import cross_encoder_count
 from colabel.reporting import StudyDocument
-from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System, grouped
-from colabel.settings import CollectiveSettings
+from colabel.reporting.pages import without_folders
+from colabel.reporting.records import DatasetSummary, Environment, Milliseconds, Setting, System, Timing, grouped
+from colabel.settings import CollectiveSettings, Recipe
 
 _IN_TURNS = "in turns"  # how times are taken: those of rows asked one after another do not compare with them
 _GROUPS = {"baseline": "baseline", "search": "search time", "student": "distilled"}
@@ -90,7 +94,10 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
             if len(held) > 1
         },
         comparisons=comparisons,
+        timing=_timing(rows) if times else None,
         recipe=recipe_text,
+        settings=all_settings(rows.recipe, recipe_text),
+        models=_models(rows, recipe_text),
         collective=collective_settings(rows.recipe.collective),
         environment=_environment(rows.recipe.encoder.device),
     )
@@ -165,6 +172,46 @@ def _response_times(rows: Rows) -> dict[str, Milliseconds]:
     return {slug: Milliseconds(**found) for slug, found in kept.items()}
 
 
+def _timing(rows: Rows) -> Timing:
+    dataset = rows.bench.dataset
+    queries = min(rows.recipe.study.timed_queries, len(dataset.split_queries(TEST)))
+    return Timing(queries, min(rows.recipe.rank.depth, len(dataset.passages)), THREADS, WARMUP)
+
+
+def all_settings(recipe: Recipe, recipe_text: str) -> dict[str, str]:
+    """Every setting of a recipe, as "section.key" → value, defaults included.
+
+    Folders that the text of the recipe does not name are left out: they are those of the machine.
+    """
+    found: dict[str, object] = {}
+    for section, table in recipe.as_dict().items():
+        if isinstance(table, dict):
+            found |= {f"{section}.{key}": value for key, value in table.items()}
+        else:
+            found[section] = table
+    return {key: _public(_written(value), recipe_text) for key, value in found.items()}
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _models(rows: Rows, recipe_text: str) -> dict[str, str]:
+    """The encoder, and the cross-encoders that some row learns from."""
+    settings = rows.recipe.cross_encoder
+    count = max((cross_encoder_count(system, rows.recipe) for system in rows.systems), default=0)
+    readers = list(settings.checkpoints or settings.models)[:count]
+    found = {"encoder": rows.recipe.encoder.model}
+    found |= {f"cross-encoder {number}": name for number, name in enumerate(readers, start=1)}
+    return {role: _public(name, recipe_text) for role, name in found.items()}
+
+
+def _public(value: str, recipe_text: str) -> str:
+    return value if value in recipe_text else without_folders(value)
+
+
 def collective_settings(settings: CollectiveSettings) -> tuple[Setting, ...]:
     """How collective knowledge was made, with the paper's values where it has some; what has no effect is left out."""
     return tuple(
@@ -183,7 +230,8 @@ def _environment(device: str) -> Environment:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     chosen = choose_device(device)
     on = f"computed on {torch.cuda.get_device_name(chosen)}" if chosen.startswith("cuda") else f"computed on {chosen}"
-    return Environment(library_versions(), _processor(), os.cpu_count(), source_commit(), memory, on)
+    versions = {"Python": platform.python_version(), **library_versions()}
+    return Environment(versions, _processor(), os.cpu_count(), source_commit(), memory, on)
 
 
 def _processor() -> str:
@@ -203,4 +251,9 @@ def _summary(dataset: Dataset) -> DatasetSummary:
         {split: len(dataset.labels(split)) for split in dataset.splits},
         {split: sum(len(rows) for rows in dataset.labels(split).values()) for split in dataset.splits},
         count_hidden(dataset),
+        {split: _count_not_relevant(dataset, split) for split in dataset.splits},
     )
+
+
+def _count_not_relevant(dataset: Dataset, split: str) -> int:
+    return sum(grade < dataset.relevant_from for held in dataset.labels(split).values() for grade in held.values())

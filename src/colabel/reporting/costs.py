@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.figures import NONE, count, decimal, duration, figure, times
-from colabel.reporting.parts import Cell, Column, Row, Table, table
-from colabel.reporting.records import Ratio, Trial
+from colabel.reporting.figures import count, decimal, duration, figure, times
+from colabel.reporting.parts import Cell, Column, Row, Table, Text, table
+from colabel.reporting.records import Efficiency, Ratio, Trial
 from colabel.reporting.results import system_cell, system_letters
+
+
+def response_conditions(document: StudyDocument) -> Text:
+    """How response times were taken."""
+    timing = document.timing
+    depth = "ranked" if timing is None else f"{count(timing.depth)} best"
+    threads = "one thread" if timing is None or timing.threads == 1 else f"{timing.threads} threads"
+    parts = [
+        f"One query at a time on {threads}, from its text to its {depth} passages, encoding included; every row of "
+        "late interaction searches with the same engine. ColBERT-PRF's time holds its centroids and its second search, "
+        "or the second scoring where it re-ranks."
+    ]
+    if timing is None:
+        parts.append("The first questions, which load the model and the index, are not timed.")
+    else:
+        parts.append(
+            f"{count(timing.queries)} queries are timed, after {timing.warmup} to warm up, which do not count."
+        )
+    parts.append(
+        "The plain encoder, ColBERT and its students have one architecture and do the same work for a query: "
+        "differences between these rows are noise."
+    )
+    return Text(" ".join(parts))
 
 
 def response_times(document: StudyDocument) -> tuple[Table, ...]:
@@ -22,9 +47,15 @@ def response_times(document: StudyDocument) -> tuple[Table, ...]:
         Column("System", number=False),
         Column("median"),
         Column("mean"),
-        Column("p95", hint="95 % of the queries are answered within"),
+        Column("p95", hint="95 % of the queries are answered within this"),
     ]
     return table("response", "Milliseconds per query", columns, rows)
+
+
+_WALL_CLOCK = (
+    "Times are those of the wall clock, with whatever else the machine did meanwhile: students of equal steps do equal "
+    "work, and what their training times differ by is that."
+)
 
 
 def training_costs(document: StudyDocument) -> tuple[Table, ...]:
@@ -48,37 +79,63 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
         counts = (system.pairs, system.encoder_passes, *([system.equal_passes] if equal else []))
         cells += [Cell(count(value), value) for value in counts]
         rows.append(Row(tuple(cells), system.group))
-    return table("costs", "Time and work per system", columns, rows)
+    return table("costs", "Time and work per system", columns, rows, [_WALL_CLOCK])
+
+
+_RATIOS = {
+    "annotation_as_run": (
+        "before training as run",
+        "hard negatives (ranking with θ, where a row needs it) and annotation, on both sides, for the pairs that each "
+        "has labelled",
+    ),
+    "training": ("training", ""),
+    "overall_as_run": ("overall as run", "the same and training, on both sides"),
+    "annotation": (
+        "annotation for equal pairs",
+        "counted as in the paper: the cross-encoders' reading alone, times the factor between the pairs, by hard "
+        "negatives and annotation of the collective row, which needs the encoded collection",
+    ),
+    "overall": ("overall for equal pairs", "that and training, on both sides"),
+}
+_NOT_COUNTED = "Training the cross-encoders is in none of these figures, nor is training θ: see the stages below."
 
 
 def time_ratios(document: StudyDocument) -> tuple[Table, ...]:
     """How many times longer one system takes than another: as run, and for equal pairs, as the paper reports it."""
     found = document.efficiency.ratios if document.efficiency else ()
-    with_paper = any(ratio.paper for ratio in found)
-    scaled = "its annotation multiplied by the factor between the pairs, as if it had labelled as many"
-    columns = [Column("System", number=False), Column("against", number=False)]
-    columns += [Column("labelled pairs", hint="of the two, and the factor between them")]
-    columns += [Column("annotation, as run"), Column("annotation, equal pairs", hint=scaled), Column("training")]
-    columns += [Column("overall, as run"), Column("overall, equal pairs", hint=scaled)]
-    columns += [Column("in the paper", number=False)] if with_paper else []
+    against = {document.title(ratio.against) for ratio in found}
+    pairs = {_pairs(document, ratio) for ratio in found}
+    with_paper = any(ratio.paper_annotation or ratio.paper_overall for ratio in found)
+    columns = [Column("System", number=False)]
+    columns += [Column("against", number=False)] if len(against) > 1 else []
+    columns += [Column("labelled pairs", number=False)] if len(pairs) > 1 else []
+    columns += [Column(title, hint=hint) for title, hint in _RATIOS.values()]
+    columns += [Column("paper: annotation"), Column("paper: overall")] if with_paper else []
     rows = []
     for ratio in found:
-        cells = [Cell(document.title(ratio.slug)), Cell(document.title(ratio.against))]
-        cells.append(_pairs_cell(document, ratio))
-        annotation = (ratio.annotation_as_run, ratio.annotation)
-        values = (*annotation, ratio.training, ratio.overall_as_run, ratio.overall)
-        cells += [Cell(times(value), value) for value in values]
-        cells += [Cell(ratio.paper or NONE)] if with_paper else []
-        rows.append(Row(tuple(cells)))
-    caption = "Times as long: as run, and with the annotation of the first scaled to equal numbers of labelled pairs"
-    return table("ratios", caption, columns, rows)
+        cells = [Cell(document.title(ratio.slug))]
+        cells += [Cell(document.title(ratio.against))] if len(against) > 1 else []
+        cells += [Cell(_pairs(document, ratio))] if len(pairs) > 1 else []
+        cells += [_ratio_cell(ratio, name) for name in _RATIOS]
+        papers = (ratio.paper_annotation, ratio.paper_overall) if with_paper else ()
+        rows.append(Row((*cells, *(Cell(times(value), value) for value in papers))))
+    than = f" as {against.pop()}" if len(against) == 1 else ""
+    labelled = f"; labelled pairs: {pairs.pop()}" if len(pairs) == 1 else ""
+    return table("ratios", f"Times as long{than}{labelled}", columns, rows, [_NOT_COUNTED])
 
 
-def _pairs_cell(document: StudyDocument, ratio: Ratio) -> Cell:
+def _ratio_cell(ratio: Ratio, name: str) -> Cell:
+    value, sides = getattr(ratio, name), ratio.seconds.get(name)
+    detail = "" if sides is None else " / ".join(duration(seconds).replace(" ", "\u00a0") for seconds in sides)
+    return Cell(times(value), value, detail)
+
+
+def _pairs(document: StudyDocument, ratio: Ratio) -> str:
+    """How many pairs the two have labelled, and the factor between them."""
     systems = (document.system(slug) for slug in (ratio.slug, ratio.against))
     pairs, others = (system.pairs if system else None for system in systems)
-    detail = ["" if others is None else f"against {count(others)}", "" if ratio.factor is None else times(ratio.factor)]
-    return Cell(count(pairs), pairs, ", ".join(part for part in detail if part))
+    factor = "" if ratio.factor is None else f" ({times(ratio.factor)})"
+    return f"{count(pairs)} against {count(others)}{factor}"
 
 
 def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
@@ -108,8 +165,21 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
     target = "a fixed value" if found.target is None else figure(found.target)
     origin = f" ({found.origin})" if found.origin else ""
     queries = "at most distil.evaluate_queries" if found.queries is None else count(found.queries)
+    steps = _evaluated(document, found)
     caption = f"Time to reach {found.measure} {target}{origin} on {queries} dev queries"
-    return table("target", caption, columns, rows)
+    if len(steps) < 2:
+        return table("target", caption, columns, rows)
+    gaps = {after - before for before, after in itertools.pairwise(steps)}
+    regular = f"every {count(max(gaps))} steps from {steps[0]} to {count(steps[-1])}"
+    caption += f", evaluated {regular if len(gaps) == 1 else 'at steps ' + ', '.join(map(count, steps))}"
+    unseen = f"Differences of less than one interval between evaluations, {count(max(gaps))} steps, cannot be seen."
+    return table("target", caption, columns, rows, [unseen])
+
+
+def _evaluated(document: StudyDocument, found: Efficiency) -> list[int]:
+    """The steps at which the students of the table were evaluated on dev, rising."""
+    curves = [document.training[one.slug] for one in found.reached if one.slug in document.training]
+    return sorted({step for curve in curves for step, _, _ in curve.dev})
 
 
 def trials(document: StudyDocument) -> tuple[Table, ...]:

@@ -24,10 +24,12 @@ from colabel.reporting.records import (
     Example,
     FeedbackGain,
     Figures,
+    Mean,
     QualitySet,
     Setting,
     SweepRow,
     System,
+    Timing,
     TrainingCurve,
     Trial,
     grouped,
@@ -52,9 +54,13 @@ class StudyDocument:
         label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
+        gain_difference: that gain on the training queries less that on the test queries.
         training: slug → curves.
         trials: slug → settings that were tried on dev.
+        timing: how response times were taken.
         recipe: the TOML text.
+        settings: every setting, as "section.key", → its value, those that the recipe leaves at their defaults included.
+        models: what a model is for, as "encoder" → its name.
         collective: the settings of collective knowledge, those that the recipe leaves at their defaults included.
         seconds: stage → seconds, in the order in which they ran.
         notes: sentences that a reader must know.
@@ -73,12 +79,16 @@ class StudyDocument:
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
     prf_gain: Mapping[str, FeedbackGain] = dataclasses.field(default_factory=dict)
+    gain_difference: Mean | None = None
     sweep: tuple[SweepRow, ...] = ()
     examples: tuple[Example, ...] = ()
     training: Mapping[str, TrainingCurve] = dataclasses.field(default_factory=dict)
     efficiency: Efficiency | None = None
     trials: Mapping[str, tuple[Trial, ...]] = dataclasses.field(default_factory=dict)
+    timing: Timing | None = None
     recipe: str = ""
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
     collective: tuple[Setting, ...] = ()
     environment: Environment | None = None
     seconds: Figures = dataclasses.field(default_factory=dict)

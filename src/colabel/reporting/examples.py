@@ -10,18 +10,45 @@ from colabel.reporting.markup import Markup, join, tag
 from colabel.reporting.parts import Custom, Section, Text
 from colabel.reporting.records import Example, ExamplePassage
 
+_TOKENS = {
+    "nearest": "name the collective centroids: the nearest token of the collection to each",
+    "most-frequent": "name the collective centroids: the most frequent of the 10 nearest tokens to each",
+}
+
 
 def examples_section(document: StudyDocument) -> tuple[Section, ...]:
     """One card for each query."""
     if not document.examples:
         return ()
-    intro = (
-        "Queries whose labels changed most. Tokens are those nearest to the collective centroids, with σ; passages "
-        "show their rank by φ and by the teacher score, and the tokens of the expansion that they match. A labelled "
-        "passage may lie beyond φ's candidates: its rank is then not known, only that it is behind them."
-    )
     cards = tuple(Custom(_card(example), _lines(example)) for example in document.examples)
-    return (Section("examples", "Examples", (Text(intro), *cards)),)
+    return (Section("examples", "Examples", (Text(" ".join(_intro(document))), *cards)),)
+
+
+def _intro(document: StudyDocument) -> list[str]:
+    """How queries, tokens and passages were chosen, and what is left out."""
+    examples = document.examples
+    beta = next((f" (β = {example.beta:g})" for example in examples if example.beta is not None), "")
+    parts = [
+        f"Training queries whose labels the collective teacher{beta} changed most: those whose passages rose furthest, "
+        "in sum, from their rank by φ into the teacher's first three. Labelled and feedback passages do not count for "
+        "that, since the centroids come from them. Shown are the first passages by the teacher's score, each with its "
+        "rank by φ and by the teacher and with the tokens of the expansion that it holds. A labelled passage may lie "
+        "beyond φ's candidates: its rank is then not known, only that it is behind them."
+    ]
+    if any(example.tokens for example in examples):
+        parts.append(
+            f"Tokens, with σ, {_TOKENS.get(document.setting('token') or '', 'name the collective centroids')}."
+        )
+    if any(token.startswith("##") for example in examples for token in _tokens(example)):
+        parts.append("A token that begins with ## continues a word.")
+    if not any(example.query or any(one.text for one in example.passages) for example in examples):
+        setting = " (study.texts = false)" if document.settings.get("study.texts") == "false" else ""
+        parts.append(f"The texts of the collection are left out{setting}; ids stand for them.")
+    return parts
+
+
+def _tokens(example: Example) -> list[str]:
+    return [*(one.token for one in example.tokens), *(token for one in example.passages for token in one.matched)]
 
 
 def _card(example: Example) -> Markup:

@@ -73,7 +73,8 @@ def _table(table: Table) -> list[str]:
     header = "| " + " | ".join(escaped(column.title) for column in table.columns) + " |"
     rule = "|" + "|".join("---:" if column.number else "---" for column in table.columns) + "|"
     rows = [_row(row, len(table.columns)) for row in table.rows]
-    return [f"**{escaped(table.caption)}**", "", header, rule, *rows]
+    notes = [f"- {escaped(f'{name}: {text}' if name else text)}" for name, text in table.explained]
+    return [f"**{escaped(table.caption)}**", "", header, rule, *rows, *([""] if notes else []), *notes]
 
 
 def _row(row: Row, columns: int) -> str:
@@ -85,11 +86,13 @@ def _row(row: Row, columns: int) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = f"**{escaped(cell.text)}**" if cell.best else escaped(cell.text)
+    text = f"**{escaped(cell.text)}**" if cell.best and not cell.compared else escaped(cell.text)
     letter = f"{cell.letter} " if cell.letter else ""
     beats = f"<sup>{letters(cell.beats_holm)}</sup>" if cell.beats_holm else ""
-    detail = f" {escaped(cell.detail if cell.detail.startswith('[') else f'({cell.detail})')}" if cell.detail else ""
-    return f"{letter}{text}{beats}{detail}"
+    compared = f"**{escaped(cell.compared)}**" if cell.best else escaped(cell.compared)
+    detail = " ".join(one for one in (escaped(cell.detail), compared if cell.compared else "") if one)
+    around = "{}" if cell.detail.startswith("[") or not detail else "({})"
+    return f"{letter}{text}{beats} {around.format(detail)}".rstrip()
 
 
 def letters(found: Sequence[str]) -> str:

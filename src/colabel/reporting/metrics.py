@@ -17,10 +17,12 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, for each slug the
     slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
     (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
-    and when each student had it), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
+    and when each student had it), ``ratios`` (slug of a cross-encoder row → how many times as long as ``against`` it
+    takes, and the seconds of both), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
     ``per_seed`` (of systems with several: slug → seed → measure → mean), ``unjudged_share`` (of the passages in the top
     10 of all queries), ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of
-    ColBERT-PRF …), ``collective`` (setting → value), and ``failed`` (slug → sentence; those systems are nowhere else).
+    ColBERT-PRF …), ``feedback_difference`` (that gain on train less that on test), ``collective`` (setting → value),
+    and ``failed`` (slug → sentence; those systems are nowhere else).
     """
     finished = document.finished
     found = {
@@ -44,8 +46,10 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
             "stages": document.seconds,
             "to_target": _to_target(document.efficiency),
         },
+        "ratios": {ratio.slug: ratio for ratio in document.efficiency.ratios} if document.efficiency else {},
         "label_quality": {one.title: _average_precision(one) for one in document.label_quality},
         "feedback": document.prf_gain,
+        "feedback_difference": document.gain_difference,
         "collective": {setting.name: setting.value for setting in document.collective},
         "failed": {system.slug: system.failed for system in document.systems if system.failed is not None},
     }

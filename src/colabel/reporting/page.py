@@ -76,7 +76,8 @@ def _switch() -> Markup:
         tag("label", tag("input", type="radio", name="significance", value=value, checked=value == "holm"), name)
         for value, name in choices
     ]
-    return tag("fieldset", tag("legend", "Significance"), *labels, class_="switch")
+    printed = [tag("p", f"Superscripts: {name}.", class_=f"printed {value}") for value, name in choices]
+    return join([tag("fieldset", tag("legend", "Significance"), *labels, class_="switch"), *printed])
 
 
 def _part(part: Part) -> Markup:
@@ -121,7 +122,10 @@ def _table(table: Table) -> Markup:
     body = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), id=f"table-{table.key}")
     region = tag("div", body, class_="scroll", role="region", tabindex="0", aria_labelledby=f"caption-{table.key}")
     size = "table" if len(table.columns) > 4 or group else "table small"
-    return tag("figure", tag("figcaption", table.caption, id=f"caption-{table.key}"), region, class_=size)
+    caption = tag("figcaption", table.caption, id=f"caption-{table.key}")
+    notes = [tag("li", tag("b", f"{name}: ") if name else None, text) for name, text in table.explained]
+    below = tag("ul", *notes, class_="explained") if notes else None
+    return tag("figure", caption, region, below, class_=size)
 
 
 def _head(table: Table, place: int) -> Markup:
@@ -146,16 +150,22 @@ def _row(row: Row, table: Table) -> Markup:
 
 def _cell(cell: Cell, name: str, column: Column) -> Markup:
     shown = cell.text.replace(" = ", "\u00a0=\u00a0")  # β = 1 stays in one line
-    text = tag("strong", shown) if cell.best else shown
+    deciding = tag("strong", cell.compared) if cell.best else cell.compared
+    detail = join([one for one in (cell.detail, deciding) if one], " ")
     parts = [
         tag("span", cell.letter, class_="letter") if cell.letter else None,
-        text,
+        tag("strong", shown) if cell.best and not cell.compared else shown,
         tag("sup", letters(cell.beats_holm), class_="holm") if cell.beats_holm else None,
         tag("sup", letters(cell.beats), class_="raw") if cell.beats else None,
-        tag("span", cell.detail, class_="detail") if cell.detail else None,
+        tag("span", detail, class_="detail") if detail else None,
     ]
     value = None if cell.value is None else repr(float(cell.value))
     scope = "row" if name == "th" else None
     return tag(
-        name, *parts, class_=f"{_class(column)} named" if cell.letter else _class(column), data_value=value, scope=scope
+        name,
+        *parts,
+        class_=f"{_class(column)} named" if cell.letter else _class(column),
+        data_value=value,
+        data_name=cell.text if cell.letter else None,
+        scope=scope,
     )

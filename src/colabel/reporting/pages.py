@@ -30,7 +30,7 @@ INDEX = "README"
 _PLOTS = ("difference-0", "precision-recall-", "dev-seconds", "cost-bars")
 _MOST_BYTES = 60_000  # of a plot: a larger one stays in report.html
 _DIGITS = 6  # significant ones: a p-value of 1e-9 is not 0
-_FOLDERS = re.compile(r"(?<![\w:/.~])(?:\.{1,2}|~)?/(?:[^\s/'\"]+/)+")
+_FOLDERS = re.compile(r"(?<![\w/.~])(?:\.{1,2}|~)?/(?!/)(?:[^\s/'\"]+/)+")
 
 
 def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path]:
@@ -89,6 +89,8 @@ def public(document: StudyDocument) -> StudyDocument:
         examples=examples,
         systems=systems,
         recipe=without_folders(document.recipe),
+        settings={name: without_folders(value) for name, value in document.settings.items()},
+        models={role: without_folders(name) for role, name in document.models.items()},
         notes=tuple(map(without_folders, document.notes)),
     )
 
@@ -98,6 +100,8 @@ def without_folders(text: str) -> str:
 
     >>> without_folders('source = "/home/me/data/caves" # see https://ir-measur.es/en/latest, and/or ../docs/x.md')
     'source = "…/caves" # see https://ir-measur.es/en/latest, and/or …/x.md'
+    >>> without_folders("hf:/home/me/data/caves")
+    'hf:…/caves'
     """
     return _FOLDERS.sub("…/", text)
 

@@ -45,14 +45,16 @@ class Cell:
         text: what is shown.
         value: what a column of numbers sorts by; None: last.
         detail: a second, smaller line.
+        compared: the end of that line, where a column is decided by it and not by ``text``.
         letter: the letter of the system that the row is about.
         beats, beats_holm: letters of the systems that it significantly beats, without and with Holm's correction.
-        best: the best of its column.
+        best: the best of its column, which marks ``compared``, or ``text`` where there is none.
     """
 
     text: str
     value: float | None = None
     detail: str = ""
+    compared: str = ""
     letter: str = ""
     beats: tuple[str, ...] = ()
     beats_holm: tuple[str, ...] = ()
@@ -70,12 +72,23 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that can be sorted. ``key`` is its id on the page."""
+    """A table that can be sorted. ``key`` is its id on the page; ``notes`` are sentences that stand below it."""
 
     key: str
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def explained(self) -> list[tuple[str, str]]:
+        """Columns, those of one meaning together, with what they mean; then the notes, of no column."""
+        meanings: dict[str, list[str]] = {}
+        for column in self.columns:
+            if column.hint:
+                meanings.setdefault(column.hint, []).append(column.title)
+        columns = ((", ".join(titles), hint) for hint, titles in meanings.items())
+        return [*columns, *(("", note) for note in self.notes)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +138,11 @@ class Section:
     switch: bool = False
 
 
-def table(key: str, caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Table, ...]:
+def table(
+    key: str, caption: str, columns: Sequence[Column], rows: Sequence[Row], notes: Sequence[str] = ()
+) -> tuple[Table, ...]:
     """A table in a tuple, or nothing where it has no row: ready to be put among other parts."""
-    return (Table(key, caption, tuple(columns), tuple(rows)),) if rows else ()
+    return (Table(key, caption, tuple(columns), tuple(rows), tuple(notes)),) if rows else ()
 
 
 def plots(

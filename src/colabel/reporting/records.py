@@ -36,13 +36,17 @@ def grouped(rows: Iterable[T], group: Callable[[T], str]) -> tuple[T, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSummary:
-    """The collection: counts, by split where there are several."""
+    """The collection: counts, by split where there are several.
+
+    ``not_relevant`` are those of the labels whose grade is below the one from which passages count as relevant.
+    """
 
     name: str
     passages: int | None = None
     queries: Mapping[str, int] = dataclasses.field(default_factory=dict)
     labels: Mapping[str, int] = dataclasses.field(default_factory=dict)
     labels_hidden: int | None = renamed("hidden", default=None)
+    not_relevant: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +56,16 @@ class Milliseconds:
     median: float
     mean: float
     p95: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """How response times were taken: timed queries, passages asked for, threads, and questions before the clock."""
+
+    queries: int
+    depth: int
+    threads: int
+    warmup: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,11 +136,13 @@ class FeedbackGain:
         gain: ColBERT-PRF less ColBERT in the study's first measure.
         plain: ColBERT.
         precision: the share of the feedback passages that are relevant.
+        depth: how many of ColBERT's top passages are ranked again.
     """
 
     gain: Mean
     plain: Mean | None = None
     precision: Mean | None = None
+    depth: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,13 +245,19 @@ class ExamplePassage:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A query whose labels changed much; ``candidates`` is how many passages φ ranked for it, at most."""
+    """A query whose labels changed much.
+
+    Attributes:
+        candidates: how many passages φ ranked for it, at most.
+        beta: β of the teacher that changed them.
+    """
 
     query_id: str
     query: str = ""
     tokens: tuple[ExampleToken, ...] = ()
     passages: tuple[ExamplePassage, ...] = ()
     candidates: int | None = None
+    beta: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,9 +316,11 @@ class Ratio:
     """How many times longer ``slug`` takes than ``against``.
 
     Attributes:
-        annotation, overall: for equal numbers of labelled pairs.
+        annotation, overall: for equal numbers of labelled pairs, counted as in the paper.
         annotation_as_run, overall_as_run: for the pairs that each of the two labelled.
         factor: what ``slug``'s seconds of annotation were multiplied by to have equal numbers of pairs.
+        seconds: name of one of these ratios → the seconds above and below the line.
+        paper_annotation, paper_overall: what the paper reports.
     """
 
     slug: str
@@ -304,10 +328,12 @@ class Ratio:
     annotation: float | None = None
     training: float | None = None
     overall: float | None = None
-    paper: str = ""
     annotation_as_run: float | None = None
     overall_as_run: float | None = None
     factor: float | None = None
+    seconds: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    paper_annotation: float | None = None
+    paper_overall: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +367,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """What the study ran on."""
+    """What the study ran on; versions are those of Python and of libraries."""
 
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cpu: str = ""

@@ -8,9 +8,10 @@ from colabel.evaluation.comparison import T_TEST, Comparison, letter
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import bounds, decimal, figure, p_value, percent, signed
 from colabel.reporting.parts import Cell, Column, Folded, Part, Row, Section, Table, Text, marked_best, table
-from colabel.reporting.records import Figures, System
+from colabel.reporting.records import SEEDLESS, Figures, System
 from colabel.reporting.seeds import best, unequal
 
+INTERVAL = "95 % percentile bootstrap over queries"
 _UNJUDGED = Column(
     "unjudged of top\u00a010", hint="share without a judgement of the passages that all queries have in their top 10"
 )
@@ -41,7 +42,7 @@ def results(document: StudyDocument) -> tuple[Table, ...]:
 
 
 def _decided(document: StudyDocument) -> str:
-    """What bold goes by, where that is not the figure beside it."""
+    """What bold goes by, where that is not the mean."""
     seed = document.compared_seed
     return "" if seed is None else f"; bold is the best on seed {seed}, which all have"
 
@@ -110,13 +111,13 @@ def _measure_cell(
     detail = [
         bounds(*system.intervals.get(measure, (None, None))),
         "" if spread is None else f"±\u00a0{figure(spread)}",
-        f"seed\u00a0{seed}:\u00a0{figure(compared.get(system.slug))}" if several else "",
     ]
     beats, beats_holm = _beaten(document.comparisons.get(measure), system.slug, letters)
     return Cell(
         figure(value),
         value,
         detail=" ".join(part for part in detail if part),
+        compared=f"seed\u00a0{seed}:\u00a0{figure(compared.get(system.slug))}" if several else "",
         beats=beats,
         beats_holm=beats_holm,
         best=system.slug in best(compared),
@@ -144,7 +145,7 @@ def _compared(document: StudyDocument) -> list[str]:
 
 
 def _explained(document: StudyDocument) -> tuple[Text, ...]:
-    parts = ["In brackets: bootstrap interval of the mean over queries. ±: standard deviation over seeds."]
+    parts = [f"In brackets: interval of the mean, {INTERVAL}.", *_training_variance(document)]
     measures = _compared(document)
     if measures:
         found = document.comparisons[measures[0]]
@@ -155,10 +156,19 @@ def _explained(document: StudyDocument) -> tuple[Text, ...]:
             f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure: {tested})."
         )
         parts += _seeds_explained(found)
-    if any(system.unjudged_share is not None for system in document.finished):
-        parts.append("Unjudged: of the passages that all queries have in their top 10, the share without a judgement.")
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
     return (Text(" ".join(parts)),)
+
+
+def _training_variance(document: StudyDocument) -> list[str]:
+    """What intervals over queries leave out."""
+    trained = [system for system in document.finished if system.slug not in SEEDLESS]
+    found = []
+    if any(system.seeds > 1 for system in trained):
+        found.append("±: standard deviation over seeds, how much trainings differ.")
+    if any(system.seeds == 1 for system in trained):
+        found.append("Intervals of rows with one seed do not hold the variance of training.")
+    return found
 
 
 def _seeds_explained(found: Comparison) -> list[str]:

@@ -6,7 +6,8 @@ function compare(one, other, kind) {
   if (kind === "number") {
     return Number(one.dataset.value) - Number(other.dataset.value);
   }
-  return one.textContent.localeCompare(other.textContent, "en", { numeric: true });
+  const name = (cell) => cell.dataset.name ?? cell.textContent; // without its letter
+  return name(one).localeCompare(name(other), "en", { numeric: true });
 }
 
 function sortTable(table, head) {
@@ -36,6 +37,16 @@ for (const table of document.querySelectorAll("table")) {
     head.querySelector("button").addEventListener("click", () => sortTable(table, head));
   }
 }
+
+// Paper shows everything: what is folded is opened, and folded again afterwards.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = Array.from(document.querySelectorAll("details:not([open])"));
+  for (const part of folded) part.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const part of folded) part.open = false;
+});
 
 for (const choice of document.querySelectorAll("input[name=significance]")) {
   const follow = () => {

