@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -99,6 +100,17 @@ def test_the_papers_recipe_is_valid_and_says_what_the_paper_says() -> None:
     assert (recipe.encoder.query_length, recipe.encoder.passage_length, recipe.encoder.dimension) == (32, 180, 128)
     assert (recipe.train.candidates, recipe.distil.candidates, recipe.rank.depth) == (1000, 100, 1000)
     assert {"collective-0.5", "collective-1", "colbert-prf-0.5", "colbert-prf-1"} <= set(recipe.study.systems)
+
+
+@pytest.mark.parametrize("name", ["scifact", "cranfield"])
+def test_the_recipe_for_studies_is_that_of_the_results(name: str) -> None:
+    page = (DOCS / "results" / f"{name}.md").read_text(encoding="utf-8")
+    used = tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])  # type: ignore[index]
+    given = tomllib.loads((ROOT / "recipes" / "study.toml").read_text(encoding="utf-8"))
+    sections = ("encoder", "train", "distil", "cross_encoder")
+    assert {one: used[one] for one in sections} == {one: given[one] for one in sections}
+    assert set(used["study"]["systems"]) <= set(given["study"]["systems"])
+    assert load_recipe(ROOT / "recipes" / "study.toml").study.seeds == 3
 
 
 def test_ids_of_the_recipe_are_known_and_one_for_each_split() -> None:
