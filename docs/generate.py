@@ -37,8 +37,8 @@ def settings_page() -> str:
     """Every setting of a recipe: meaning, allowed values, default."""
     parts = [
         "# Recipe reference\n\nGenerated from the settings by `make docs`. A recipe is a TOML file. Paths in "
-        "`[data]` are relative to the recipe's folder, also with `--set data.source=…`; all others (`encoder.model`, "
-        "`labels.scores`, `cross_encoder.checkpoints`) to the folder in which the command runs.\n"
+        "`[data]` are relative to the recipe's folder; all others (`encoder.model`, `labels.scores`, "
+        "`cross_encoder.checkpoints`), and those of `--set`, to the folder in which the command runs.\n"
     ]
     hints = typing.get_type_hints(Recipe)
     top = [field for field in dataclasses.fields(Recipe) if not _section(hints[field.name])]

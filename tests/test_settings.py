@@ -105,6 +105,16 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     assert recipe(tmp_path, '[data]\nsource = "jsonl:a.jsonl"\n').data.source == f"jsonl:{tmp_path / 'a.jsonl'}"
 
 
+def test_paths_that_were_typed_are_relative_to_the_current_folder(tmp_path: Path) -> None:
+    text = '[data]\nsource = "mine"\nqueries = ["q.tsv"]\nlabels = {dev = "d.txt", test = "t.txt"}\n'
+    typed = recipe(tmp_path, text, "data.source=other/caves", "data.labels.test=new.txt").data
+    assert typed.source == "other/caves"
+    assert typed.labels == {"dev": str(tmp_path / "d.txt"), "test": "new.txt"}
+    assert typed.queries == (str(tmp_path / "q.tsv"),)
+    assert recipe(tmp_path, text, 'data.queries=["p.tsv"]', 'data.labels={dev="e.txt"}').data.queries == ("p.tsv",)
+    assert recipe(tmp_path, text, 'data.labels={dev="e.txt"}').data.labels == {"dev": "e.txt"}
+
+
 def test_unreadable_recipes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such recipe file"):
         load_recipe(tmp_path / "none.toml")

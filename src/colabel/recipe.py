@@ -6,19 +6,20 @@ import dataclasses
 import re
 import tomllib
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from colabel.errors import SettingsError, UsageError
 from colabel.fields import Settings, nearest
-from colabel.settings import Recipe
+from colabel.settings import DataSettings, Recipe
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe file; ``overrides`` are ``section.key=value`` strings with TOML values.
 
-    Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data.
+    Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data; those of
+    ``overrides`` are relative to the current folder, where they were typed.
     """
     text = _read(path)
     try:
@@ -31,7 +32,7 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     except SettingsError as error:
         line = None if any(f"'{key}'" in str(error) for key in overridden) else locate(text, str(error))
         raise SettingsError(f"{path}{'' if line is None else f':{line}'}: {error}") from None
-    return dataclasses.replace(recipe, data=_relative_to(recipe.data, path.parent))
+    return dataclasses.replace(recipe, data=_relative_to(recipe.data, path.parent, overridden))
 
 
 def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
@@ -128,17 +129,19 @@ def _override(table: dict[str, Any], override: str) -> str:
     return key.strip()
 
 
-def _relative_to(data: Any, folder: Path) -> Any:
-    """Resolve the path settings of [data] against the recipe's folder; names such as 'pydocs' stay."""
-    kind, colon, rest = data.source.partition(":")
-    source = data.source
-    if colon and kind in ("hf", "jsonl"):
-        source = f"{kind}:{folder / rest}"
-    elif not colon and data.source != "pydocs":
-        source = str(folder / data.source)
-    return dataclasses.replace(
-        data,
-        source=source,
-        queries=tuple(str(folder / path) for path in data.queries),
-        labels={split: str(folder / path) for split, path in data.labels.items()},
-    )
+def _relative_to(data: DataSettings, folder: Path, typed: Collection[str]) -> DataSettings:
+    """Resolve the paths of [data] against the recipe's folder; ``typed`` keys and names such as 'pydocs' stay."""
+    source, queries, labels = data.source, data.queries, data.labels
+    kind, colon, rest = source.partition(":")
+    if "data.source" not in typed:
+        if colon and kind in ("hf", "jsonl"):
+            source = f"{kind}:{folder / rest}"
+        elif not colon and source != "pydocs":
+            source = str(folder / source)
+    if "data.queries" not in typed:
+        queries = tuple(str(folder / path) for path in queries)
+    if "data.labels" not in typed:
+        labels = {
+            split: path if f"data.labels.{split}" in typed else str(folder / path) for split, path in labels.items()
+        }
+    return dataclasses.replace(data, source=source, queries=queries, labels=labels)
