@@ -113,6 +113,12 @@ def test_the_recipe_for_studies_is_that_of_the_results(name: str) -> None:
     assert load_recipe(ROOT / "recipes" / "study.toml").study.seeds == 3
 
 
+@pytest.mark.parametrize("reading", sorted((DOCS / "results").glob("*.reading.md")), ids=lambda path: path.name)
+def test_a_page_of_results_has_its_reading(reading: Path) -> None:
+    page = reading.with_name(reading.name.removesuffix(".reading.md") + ".md")
+    assert reading.read_text(encoding="utf-8").strip() in page.read_text(encoding="utf-8")
+
+
 def test_ids_of_the_recipe_are_known_and_one_for_each_split() -> None:
     import ir_datasets
 
