@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from colabel.errors import UsageError
 from colabel.types import Qrels
 
@@ -33,7 +35,7 @@ def measure_run(
     """
     import ir_measures
 
-    parsed = {name: _with_cutoff(parse_measure(name), relevant_from) for name in measures}
+    parsed = {name: measure_from(name, relevant_from) for name in measures}
     names: dict[Any, list[str]] = {}
     for name, measure in parsed.items():
         names.setdefault(measure, []).append(name)  # MRR@10 and RR@10 are one measure
@@ -50,10 +52,19 @@ def measure_run(
 def ranked(scores: Mapping[str, float]) -> list[str]:
     """Passages in trec_eval's order: the higher score first, of equal ones the larger id first.
 
+    trec_eval holds scores in single precision, so those that differ only beyond it are equal.
+
     >>> ranked({"a": 1.0, "b": 1.0, "c": 2.0})
     ['c', 'b', 'a']
+    >>> ranked({"a": 40.0000010, "b": 40.0000005})
+    ['b', 'a']
     """
-    return sorted(scores, key=lambda passage: (scores[passage], passage.encode("utf-8", "surrogatepass")), reverse=True)
+    with np.errstate(over="ignore"):
+        single = np.fromiter(scores.values(), dtype=np.float64, count=len(scores)).astype(np.float32).tolist()
+    keys = [(score, passage.encode("utf-8", "surrogatepass")) for passage, score in zip(scores, single, strict=True)]
+    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=True)
+    passages = list(scores)
+    return [passages[place] for place in order]
 
 
 def _untied(scores: Mapping[str, float]) -> dict[str, float]:
@@ -103,6 +114,24 @@ def parse_measure(name: str) -> Any:
     return measure
 
 
-def _with_cutoff(measure: Any, relevant_from: int) -> Any:
-    takes_cutoff = "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params
-    return measure(rel=relevant_from) if takes_cutoff and relevant_from != 1 else measure
+@functools.cache
+def measure_from(name: str, relevant_from: int) -> Any:
+    """The measure with the grade from which passages count as relevant, where it is binary and names none itself.
+
+    A measure whose cut-off has no default of 1 means something else without one: NumRet counts all that was retrieved,
+    RBP takes the grades.
+    """
+    measure = parse_measure(name)
+    known = measure.SUPPORTED_PARAMS.get("rel")
+    if relevant_from == 1 or known is None or known.default != 1 or "rel" in measure.params:
+        return measure
+    found = measure(rel=relevant_from)
+    import ir_measures
+
+    pipeline: Any = ir_measures.DefaultPipeline
+    if not pipeline.supports(found):
+        raise UsageError(
+            f"'{name}' cannot be computed with relevant passages from grade {relevant_from} on (data.relevant_from); "
+            f"{_EXPECTED}"
+        )
+    return found

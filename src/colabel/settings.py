@@ -452,6 +452,14 @@ class StudySettings(Settings):
     examples: int = setting(5, low=0, high=1000, help="queries shown whose labels changed most")
     texts: bool = setting(True, help="show the passages' text in examples, not their ids alone")
 
+    def check(self) -> None:
+        """Refuse a table without columns, or with one twice."""
+        if not self.measures:
+            raise SettingsError("'study.measures' is empty; expected measures of ir_measures, such as nDCG@10")
+        for place, measure in enumerate(self.measures):
+            if measure in self.measures[:place]:
+                raise SettingsError(f"'study.measures' names '{measure}' twice")
+
 
 @dataclasses.dataclass(frozen=True)
 class ComputeSettings(Settings):

@@ -121,6 +121,16 @@ def test_labels_without_a_collection(folder: Path, tmp_path: Path, call: Call) -
     assert "the file has no labels" in call(tmp_path / "qrels.txt", weak)[2]
 
 
+def test_grades_below_zero_of_a_file_of_labels_count_as_zero(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "qrels.txt").write_text("1 0 spam -2\n1 0 good 2\n1 0 poor 0\n")
+    (tmp_path / "run.trec").write_text("1 Q0 spam 1 3.0 x\n1 Q0 good 2 2.0 x\n1 Q0 poor 3 1.0 x\n")
+    command = (tmp_path / "qrels.txt", tmp_path / "run.trec", "-m", "RR@10", "-m", "P@2", "--json")
+    code, out, err = call(*command)
+    assert code == 0, err
+    assert next(iter(json.loads(out)["means"].values())) == {"RR@10": 0.5, "P@2": 0.5}
+    assert "1 grades below 0 count as 0" in err
+
+
 def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None:
     names = [tmp_path / "weak.trec", tmp_path / "good.trec"]
     _, out, _ = call(folder, *names, "-m", "RR@10", "--compare", "--json", "--set", "seed=7")

@@ -10,6 +10,7 @@ import pytest
 import pytrec_eval
 
 from colabel.data import load_dataset
+from colabel.errors import DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate, write_per_query
 from colabel.evaluation.judged import judged_only, retrieved_at, unjudged_at
 from colabel.measures import measure_run
@@ -77,6 +78,43 @@ def test_random_runs_agree_with_trec_eval(seed: int, relevant_from: int) -> None
     assert_same(
         measure_run(labels, kept, list(NAMES), relevant_from=relevant_from), trec_eval(labels, filtered, relevant_from)
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_whose_ties_were_split_in_the_sixth_decimal_agree_with_trec_eval(seed: int) -> None:
+    """As other programs write them; trec_eval holds single precision, where 40.000001 is not above 40."""
+    generator = np.random.default_rng(seed)
+    labels: Qrels = {f"q{q}": {f"d{d}": 1 for d in generator.choice(60, 6, replace=False)} for q in range(30)}
+    run: Run = {}
+    for query in labels:
+        scores = np.sort(generator.choice(np.arange(38.0, 42.0, 0.25), 60))[::-1]
+        order = generator.permutation(60)
+        run[query] = {
+            f"d{d}": round(float(score) - 1e-6 * place, 6)
+            for place, (d, score) in enumerate(zip(order, scores, strict=True))
+        }
+        assert len(set(run[query].values())) == 60, "no ties as written"
+    assert_same(measure_run(labels, run, list(NAMES)), trec_eval(labels, run))
+
+
+def test_a_cutoff_is_of_binary_measures_alone() -> None:
+    labels: Qrels = {"q": {"a": 1, "b": 2}}
+    run: Run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    found = measure_run(labels, run, ["NumRet", "P@2", "nDCG@10"], relevant_from=2)
+    assert (found["NumRet"]["q"], found["P@2"]["q"]) == (3.0, 0.5)
+    assert found["nDCG@10"] == measure_run(labels, run, ["nDCG@10"])["nDCG@10"]
+    assert measure_run(labels, run, ["NumRel"])["NumRel"]["q"] == 2.0
+    with pytest.raises(UsageError, match=r"'NumRel' cannot be computed with relevant passages from grade 2 on"):
+        measure_run(labels, run, ["NumRel"], relevant_from=2)
+
+
+def test_a_system_that_finds_nothing_is_measured(write_beir: Callable[..., Path]) -> None:
+    dataset = load_dataset(str(write_beir()))
+    found = evaluate(dataset, {"empty": {query: {} for query in dataset.labels("test")}}, measures=["RR@10"])
+    assert found.means == {"empty": {"RR@10": 0.0}}
+    assert found.unjudged_share == {}
+    with pytest.raises(DataError, match="none of its passages"):
+        evaluate(dataset, {"other": {query: {"foreign": 1.0} for query in dataset.labels("test")}})
 
 
 def test_reciprocal_rank_at_ten_by_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from colabel.data.problems import (
+    BAD_GRADE,
     CONFLICTING_LABEL,
     DROPPED_LABEL,
     DUPLICATE_QUERY,
@@ -59,33 +60,57 @@ EVERYTHING = Everything()
 
 
 class LabelReader:
-    """Reads label streams against the queries and passages that exist."""
+    """Reads label streams against the queries and passages that exist.
+
+    Attributes:
+        negative: how many grades below 0 were read as 0, where ``negative_is_zero``; elsewhere they are a problem.
+    """
 
     def __init__(
-        self, queries: Container[str], passages: Container[str], problems: Problems, *, drop_unknown: bool
+        self,
+        queries: Container[str],
+        passages: Container[str],
+        problems: Problems,
+        *,
+        drop_unknown: bool,
+        negative_is_zero: bool = False,
     ) -> None:
         self._queries = queries
         self._passages = passages
         self._problems = problems
         self._drop_unknown = drop_unknown
+        self._negative_is_zero = negative_is_zero
+        self.negative = 0
 
     def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
         """Query id → passage id → grade."""
         labels: dict[str, dict[str, int]] = {}
         for located in stream:
             label = located.value
-            if self._unknown(located):
+            grade = self._counted(located)
+            if grade is None or self._unknown(located):
                 continue
             known = labels.setdefault(label.query_id, {})
             pair = f"query '{label.query_id}', passage '{label.passage_id}'"
             before = known.get(label.passage_id)
             if before is None:
-                known[label.passage_id] = label.grade
-            elif before == label.grade:
+                known[label.passage_id] = grade
+            elif before == grade:
                 self._report(REPEATED_LABEL, located, f"{pair} stands twice")
             else:
-                self._report(CONFLICTING_LABEL, located, f"{pair} has grade {label.grade} here and {before} before")
+                self._report(CONFLICTING_LABEL, located, f"{pair} has grade {grade} here and {before} before")
         return labels
+
+    def _counted(self, located: Located[Qrel]) -> int | None:
+        """The grade that a label counts with; None for one that was reported."""
+        grade = located.value.grade
+        if grade >= 0:
+            return grade
+        if self._negative_is_zero:
+            self.negative += 1
+            return 0
+        self._report(BAD_GRADE, located, f"the grade is {grade}; expected 0 or more")
+        return None
 
     def _unknown(self, located: Located[Qrel]) -> bool:
         label = located.value

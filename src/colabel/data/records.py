@@ -233,7 +233,4 @@ def _grade(value: Any) -> int:
         text = value if isinstance(value, str) else ""
     if not re.fullmatch(rf"-?[0-9]{{1,{_MAX_GRADE_DIGITS}}}", text):
         raise Malformed(BAD_GRADE, f"the grade is {str(value)[:40]!r}; expected a whole number")
-    grade = int(text)
-    if grade < 0:
-        raise Malformed(BAD_GRADE, f"the grade is {grade}; expected 0 or more")
-    return grade
+    return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from colabel.evaluation.judged import judged_only as only_judged
 from colabel.evaluation.judged import retrieved_at, unjudged_at
 from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, mean_values, measure_run
 from colabel.types import Qrels
+
+log = logging.getLogger(__name__)
 
 UNJUDGED_DEPTH = 10
 
@@ -118,8 +121,14 @@ def evaluate_qrels(
     measures: Sequence[str] = DEFAULT_MEASURES,
     judged_only: bool = False,
 ) -> Evaluation:
-    """Measure runs on a file of labels alone (TREC, BEIR or JSONL), where no collection is at hand."""
-    labels = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False).read(read_qrels(qrels, Strict()))
+    """Measure runs on a file of labels alone (TREC, BEIR or JSONL), where no collection is at hand.
+
+    Grades below 0 (spam, or not judged, in some tracks) count as 0, as in trec_eval.
+    """
+    reader = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False, negative_is_zero=True)
+    labels = reader.read(read_qrels(qrels, Strict()))
+    if reader.negative:
+        log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, reader.negative)
     if not labels:
         raise DataError("the file has no labels", file=str(qrels))
     about = Evaluation(qrels.name, "labels", relevant_from, {}, judged_only=judged_only)
@@ -153,7 +162,8 @@ def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: 
             f"{name}: none of its {len(run)} queries has labels in the split '{about.split}' of {about.dataset}; is it "
             "a run of another split or collection?"
         )
-    if not any(passage in passages for held in run.values() for passage in held):
+    found = [passage for held in run.values() for passage in held]
+    if found and not any(passage in passages for passage in found):  # one that finds nothing is measured: 0
         raise DataError(
             f"{name}: none of its passages is in {about.dataset}; is it a run over another collection, or with other "
             "ids?"
