@@ -19,7 +19,7 @@ from colabel.errors import LockedError
 from colabel.settings import StudySettings
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMES = ("milliseconds", "seconds")
+TIMES = ("milliseconds", "seconds", "ratios")
 KILLS = ("25", "60", "report")
 
 

@@ -38,12 +38,15 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The rankers that were timed, in order; the n-th takes n milliseconds."""
     asked: list[str] = []
 
-    def response_times(ranker: Any, texts: list[str], k: int) -> ResponseTimes:
+    def time_one(ranker: Any, k: int) -> ResponseTimes:
         asked.append(ranker.name)
-        assert (texts, k) == (["a", "b"], 40)
         return ResponseTimes(ranker.name, k, 1, 0, (float(len(asked)),))
 
-    monkeypatch.setattr(results, "response_times", response_times)
+    def response_times_of(rankers: list[Any], texts: list[str], k: int) -> list[ResponseTimes]:
+        assert (texts, k) == (["a", "b"], 40)
+        return [time_one(ranker, k) for ranker in rankers]
+
+    monkeypatch.setattr(results, "response_times_of", response_times_of)
     return asked
 
 

@@ -24,7 +24,7 @@ from colabel.pipeline import System, changed_settings, plan_study
 from colabel.pipeline.comparison import Study
 from colabel.pipeline.findings import describe
 from colabel.pipeline.quality import label_findings
-from colabel.pipeline.transferring import study_recipe
+from colabel.pipeline.transferring import Transfer, study_recipe
 from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles, StudyDocument, read_study
 from colabel.settings import StudySettings
@@ -314,6 +314,20 @@ def test_a_part_that_fails_costs_the_report_that_part_alone(
     assert document.sweep == done[1].sweep
 
 
+def test_what_is_measured_with_colbert_needs_no_row_of_it(wanted: Recipe, done: Done) -> None:
+    without = replace(wanted, study=replace(wanted.study, systems=("colbert-prf-0.5", "collective-0.5"), seeds=1))
+    rows = Study(without, done[0])
+    rows.run_all()
+    document = describe(rows, "")
+    assert document.sweep == done[1].sweep
+    assert document.prf_gain.keys() == done[1].prf_gain.keys()
+    assert document.label_quality
+    plain = Study(replace(without, study=replace(without.study, systems=("bm25", "zero-shot"))), done[0])
+    plain.run_all()
+    assert not plain.has_theta
+    assert not describe(plain, "").label_quality, "nothing is trained for it"
+
+
 def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Recipe, tmp_path: Path) -> None:
     wrong = (
         ({"measures": ("nDGC@10",)}, "nDGC"),
@@ -321,11 +335,19 @@ def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Reci
         ({"systems": ("bm25", "bm25")}, "'bm25' twice"),
         ({"systems": ("collective-1", "collective-1.0")}, "'collective-1' twice"),
         ({"repeated": ("collectve-0.5",)}, "no system 'collectve-0.5'"),
+        ({"measures": ()}, "'study.measures' is empty"),
+        ({"measures": ("AP", "nDCG@10", "AP")}, "names 'AP' twice"),
     )
     for chosen, told in wrong:
         with pytest.raises(ColabelError, match=told):
             study(replace(wanted, study=replace(wanted.study, **chosen)), tmp_path / "study")
     assert not (tmp_path / "study").exists()
+    graded = replace(
+        wanted, data=replace(wanted.data, relevant_from=2), study=replace(wanted.study, measures=("NumRel",))
+    )
+    with pytest.raises(UsageError, match="from grade 2 on"):
+        study(graded, tmp_path / "study")
+    assert not list((tmp_path / "study").glob("seed-*"))
 
 
 def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_again(
@@ -351,12 +373,17 @@ def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_agai
 def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:
     class Flaky(Study):
         def ranker(self, system: System, seed: int | None = None) -> Ranker:
-            if (system.slug, seed) in (("colbert", 1), ("self-kd", 0)):
+            asked.append((system.slug, seed))
+            if (system.slug, seed) in (("colbert", 1), ("self-kd", 0), ("colbert-hn", 0)):
                 raise DataError("no more disk")
             return super().ranker(system, seed)
 
-    flaky = Flaky(wanted, done[0])
+    asked: list[tuple[str, int | None]] = []
+    repeated = replace(wanted.study, repeated=("colbert", "colbert-hn"))
+    flaky = Flaky(replace(wanted, study=repeated), done[0])
+    assert {seed for system, seed in flaky.rows if system.slug == "colbert-hn"} == {0, 1}
     flaky.run_all()
+    assert ("colbert-hn", 1) not in asked, "a row without its first seed is not shown, so no other is trained"
     assert flaky.finished("colbert")
     assert list(flaky.runs["colbert"]) == [0]
     assert flaky.lost == ["ColBERT (θ) failed with seed 1 and stands on its other seeds: no more disk"]
@@ -414,6 +441,33 @@ def test_some_rows_of_a_study_are_transferred(recipe: Recipe, done: Done, tmp_pa
     with pytest.raises(UsageError, match="the study has no row 'mixed'; it has: bm25"):
         transfer(source, data, tmp_path / "other", systems=["mixed"])
     assert not (tmp_path / "other").exists()
+    alone, _ = transfer(source, data, tmp_path / "out", systems=["collective-0.5"])
+    assert not alone.label_quality
+    assert any("without the row 'colbert'" in note for note in alone.notes)
+
+
+def test_a_transfer_takes_no_other_report_for_its_own(
+    recipe: Recipe, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = done[0], tmp_path / "out"
+    data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
+    with pytest.raises(UsageError, match="holds a study or run of its own"):
+        shutil.copytree(source, tmp_path / "other")
+        transfer(source, data, tmp_path / "other", systems=["bm25"])
+    transfer(source, data, out, systems=["bm25"])
+    report = (out / "report.html").read_bytes()
+
+    def stop(rows: Transfer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transfer, "run_all", stop)
+    with pytest.raises(KeyboardInterrupt):
+        transfer(source, data, out, systems=["bm25"])
+    assert (out / "report.html").read_bytes() == report, "the same again"
+    with pytest.raises(KeyboardInterrupt):
+        transfer(source, replace(data, relevant_from=3), out, systems=["bm25"])
+    assert not (out / "report.html").exists()
+    assert (out / "report.outdated.html").read_bytes() == report
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def response_times(
 
 
 def response_times_of(
-    rankers: Sequence[Ranker], texts: Sequence[str], k: int = 1000, *, threads: int = 1, warmup: int = 10
+    rankers: Sequence[Ranker], texts: Sequence[str], k: int = 1000, *, threads: int = THREADS, warmup: int = WARMUP
 ) -> list[ResponseTimes]:
     """The same for several rankers that are to be compared.
 

@@ -55,17 +55,22 @@ def study(
             comparison.run_all()
             document = describe(comparison, recipe_text)
         write_study(out, document)
-    return document, report(out)
+        return document, report(out)
 
 
 def begin(recipe: Recipe, out: Path) -> None:
     """Note the settings of a study; until all models are of one recipe again, there is neither study nor report."""
     if changed_settings(recipe, out):
-        for name in (STUDY_FILE, *REPORT_FILES):
-            path = out / name
-            if path.exists():
-                path.replace(path.with_name(f"{path.stem}.outdated{path.suffix}"))
+        set_report_aside(out)
     note_settings(recipe, out)
+
+
+def set_report_aside(out: Path) -> None:
+    """Rename study and report, so that nobody takes them for those of the models that are being made."""
+    for name in (STUDY_FILE, *REPORT_FILES):
+        path = out / name
+        if path.exists():
+            path.replace(path.with_name(f"{path.stem}.outdated{path.suffix}"))
 
 
 def trained_once(recipe: Recipe) -> list[str]:
@@ -117,6 +122,15 @@ class Study(Rows):
     def first(self) -> Chain:
         """The stages of the first seed."""
         return self.chain(self.recipe.seed)
+
+    @property
+    def has_theta(self) -> bool:
+        """Whether some finished row has θ and its index, be it a row of its own or not."""
+        return any(
+            self.finished(system.slug)
+            for system in self.systems
+            if system.slug == "colbert" or (system.kind in ("student", "search") and not system.from_plain)
+        )
 
     @cached_property
     def rows(self) -> list[tuple[System, int]]:

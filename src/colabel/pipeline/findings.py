@@ -25,7 +25,7 @@ from colabel.pipeline.examples import examples
 from colabel.pipeline.planning import seconds_of
 from colabel.pipeline.quality import label_findings
 from colabel.pipeline.results import measured
-from colabel.pipeline.systems import cross_encoder_count
+from colabel.pipeline.systems import cross_encoder_count, parse_system
 from colabel.ranking import Ranker, rank
 from colabel.reporting import StudyDocument
 from colabel.reporting.records import (
@@ -98,10 +98,10 @@ def _prf_gain(study: Study) -> tuple[dict[str, FeedbackGain], Mean | None]:
     Labels take no part in the feedback of either. Training queries are measured against all their labels, hidden ones
     too: test queries have all of theirs. Measured where the study has a row of ColBERT-PRF: it ranks every query twice.
     """
-    if not study.finished("colbert") or not any(system.kind == "search" for system in study.systems):
+    if not study.has_theta or not any(system.kind == "search" for system in study.systems):
         return {}, None
     dataset, chain, settings = study.bench.dataset, study.first, study.recipe.collective
-    plain = study.ranker(study.system("colbert"))
+    plain = study.ranker(parse_system("colbert"))
     prf = PrfRanker(chain.index, settings, rerank=True, seed=chain.seed)
     measure, precision = study.recipe.study.measures[0], f"P@{settings.feedback_passages}"
     depth = min(_GAIN_DEPTH, len(dataset.passages))
@@ -126,8 +126,8 @@ def _prf_gain(study: Study) -> tuple[dict[str, FeedbackGain], Mean | None]:
 def _drawn_run(study: Study, ranker: Ranker, split: str) -> Run:
     """A ranking of a split's queries, of some drawn by their ids where there are many."""
     queries = study.bench.dataset.split_queries(split)
-    drawn = sorted(queries, key=lambda query_id: stable_fraction(query_id, "gain"))[:_GAIN_QUERIES]
-    chosen = {query_id: text for query_id, text in queries.items() if query_id in set(drawn)}
+    drawn = set(sorted(queries, key=lambda query_id: stable_fraction(query_id, "gain"))[:_GAIN_QUERIES])
+    chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
     out = study.out / "gain" / f"{ranker.name}-{split}"
     return rank(ranker, chosen, out, depth=_GAIN_DEPTH, progress=study.progress).run()
 
@@ -145,7 +145,7 @@ def _mean(found: Interval) -> Mean:
 
 
 def _sweep(study: Study) -> tuple[SweepRow, ...]:
-    if not study.recipe.study.sweep or DEV not in study.bench.dataset.splits or not study.finished("colbert"):
+    if not study.recipe.study.sweep or DEV not in study.bench.dataset.splits or not study.has_theta:
         return ()
     rows = study.sweep()
     return tuple(SweepRow(p.feedback_passages, p.clusters, p.centroids, p.beta, p.measures) for p in rows)

@@ -41,7 +41,7 @@ def label_findings(study: Study) -> tuple[tuple[QualitySet, ...], Suggestions]:
     systems = [system for system in study.systems if study.finished(system.slug)]
     readers = name_readers(systems, study.cross_encoders)
     sets, suggestions = _hidden_findings(study, systems, readers)
-    if not systems or not study.finished("colbert"):
+    if not study.has_theta:
         return sets, suggestions
     judged = judged_quality(
         study.bench.dataset,
@@ -118,8 +118,12 @@ def collective_name(beta: float) -> str:
 def _judged_candidates(
     knowledge: Knowledge, dataset: Dataset, most: int
 ) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Some test queries with a relevant passage among the candidates: ids, rows [queries, 100] and φ."""
-    positives, ids = dataset.positives(TEST), knowledge.ranking.passage_ids
+    """Some test queries with a passage above grade 0 among the candidates: ids, rows [queries, 100] and φ.
+
+    Every grade is a cut-off of its own, the lowest too, so ``data.relevant_from`` chooses no queries here.
+    """
+    labels, ids = dataset.labels(TEST), knowledge.ranking.passage_ids
+    positives = {query_id: [one for one, grade in held.items() if grade > 0] for query_id, held in labels.items()}
     found = {}
     for query_ids, rows, scores in knowledge.ranking.blocks():
         for query_id, line, values in zip(query_ids, rows, scores, strict=True):

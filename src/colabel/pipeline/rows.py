@@ -10,7 +10,7 @@ from typing import Any
 
 from colabel.data.splits import TEST
 from colabel.errors import ColabelError, DataError, SettingsError
-from colabel.measures import parse_measure
+from colabel.measures import measure_from, parse_measure
 from colabel.pipeline.systems import System
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
@@ -84,8 +84,13 @@ class Rows(abc.ABC):
             raise DataError(
                 f"{dataset.name} has no test labels, which a comparison needs; it has: {', '.join(dataset.splits)}"
             )
+        for measure in self.recipe.study.measures:
+            measure_from(measure, dataset.relevant_from)
         task = self.progress.start("study", len(self.rows), "rows")
         for system, seed in self.rows:
+            if system.slug in self.failed:  # without its first seed a row is not shown
+                task.advance()
+                continue
             log.info("%s, seed %d", system.title, seed)
             try:
                 self.runs.setdefault(system.slug, {})[seed] = self._rank(self.resolve(system), seed)

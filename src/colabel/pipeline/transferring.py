@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import folder_lock
+from colabel.artefacts import folder_lock, write_text
 from colabel.collective import PrfRanker
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
 from colabel.pipeline.changes import RECIPE_FILE
-from colabel.pipeline.comparison import Study
+from colabel.pipeline.comparison import Study, set_report_aside
 from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured
@@ -26,6 +26,9 @@ from colabel.reporting import ReportFiles, StudyDocument, read_study, records, r
 from colabel.reporting.records import QualitySet
 from colabel.settings import DataSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
+
+TRANSFER_FILE = "transfer.json"
+"""Which study was transferred, and to which collection."""
 
 
 def transfer(
@@ -43,10 +46,13 @@ def transfer(
     """
     if out.resolve() == source.resolve():
         raise UsageError(f"{out} is the study itself; choose another folder for its transfer")
+    if (out / RECIPE_FILE).exists():
+        raise UsageError(f"{out} holds a study or run of its own; choose another folder for the transfer")
     finished, recipe = read_study(source), study_recipe(source)
     if systems:
         recipe = _with_rows(recipe, finished, systems)
     with folder_lock(out):
+        _begin(source, data, out)
         rows = Transfer(finished, source, recipe, data, out, progress)
         rows.run_all()
         missed: list[str] = []
@@ -62,7 +68,17 @@ def transfer(
             ),
         )
         write_study(out, document)
-    return document, report(out)
+        return document, report(out)
+
+
+def _begin(source: Path, data: DataSettings, out: Path) -> None:
+    """Note what is transferred to where; the report of another transfer is set aside until this one has its own."""
+    path = out / TRANSFER_FILE
+    note = {"study": str(source.resolve()), "data": data.with_absolute_paths().as_dict()}
+    text = json.dumps(note, indent=1, ensure_ascii=False) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        set_report_aside(out)
+        write_text(path, text)
 
 
 def _with_rows(recipe: Recipe, finished: StudyDocument, wanted: Sequence[str]) -> Recipe:
@@ -153,7 +169,7 @@ class Transfer(Rows):
     def label_quality(self) -> tuple[QualitySet, ...]:
         """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
         if not self.finished("colbert"):
-            return ()
+            raise UsageError("θ's ranking is not there without the row 'colbert'")
         return judged_quality(
             self.bench.dataset,
             self.index("colbert", self._theta),
