@@ -61,6 +61,16 @@ def test_the_same_study_gives_the_same_pages(study_folder: Path, tmp_path: Path)
     assert write_index(tmp_path / "results").read_bytes() == before["README.md"]
 
 
+def test_a_page_is_rendered_again_when_the_study_is_gone(study_folder: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_pages(study_folder, results)
+    before = written(results)
+    (results / "caves.md").unlink()
+    write_pages(results / "caves", results)
+    assert written(results) == before
+    assert len(json.loads(before["caves/study.json"])["per_query"]["colbert"]["nDCG@10"]) > 10
+
+
 def test_plots_are_whole_files(study_folder: Path, tmp_path: Path) -> None:
     write_pages(study_folder, tmp_path / "results")
     page = (tmp_path / "results" / "caves.md").read_text()

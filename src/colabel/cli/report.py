@@ -27,6 +27,10 @@ def report_command(folder: Path, pages: Path | None, name: str | None) -> None:
       colabel report studies/semanlink
 
       colabel report studies/semanlink --pages docs/results
+
+    A page keeps its figures, so that it can be rendered again when the study is gone:
+
+      colabel report docs/results/semanlink --pages docs/results
     """
     from colabel import report
     from colabel.reporting import write_pages

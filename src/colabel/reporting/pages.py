@@ -2,6 +2,7 @@
 
 A study NAME becomes ``NAME.md``, ``NAME.json`` and ``NAME/*.svg``; ``README.md`` compares all studies of the folder.
 What people write about them is kept apart, in ``NAME.reading.md`` and ``README.reading.md``, and stands at the top.
+``NAME/study.json`` has the figures of every query, so that the folder NAME can be rendered again when the study is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from colabel.reporting.page import standalone_svg
 from colabel.reporting.parts import Plot, Plots, Section, Text
 from colabel.reporting.sections import about, sections
 from colabel.reporting.seeds import best, comparable, single, unequal
-from colabel.reporting.study_file import read_study
+from colabel.reporting.study_file import STUDY_FILE, read_study
 
 INDEX = "README"
 _PLOTS = ("difference-0", "precision-recall-", "dev-seconds", "cost-bars")
@@ -43,7 +44,8 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
     name = name or study.resolve().name
     if not re.fullmatch(r"\w[\w.-]*", name) or name == INDEX:
         raise UsageError(f"'{name}' cannot be the name of a page; expected letters, digits, '.', '_' and '-'")
-    document = public(read_study(study))
+    kept = _rounded(public(read_study(study)).to_json())
+    document = StudyDocument.from_json(kept)  # of what is kept, so that it gives the same page again
     with style():
         chapters = sections(document)
     drawn = {plot.key: plot for plot in _plots(chapters) if plot.key.startswith(_PLOTS)}
@@ -57,7 +59,8 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
         old.unlink()
     for key, svg in images.items():
         write_text(folder / links[key], svg)
-    write_text(folder / f"{name}.json", json.dumps(_kept(document), indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / name / STUDY_FILE, json.dumps(kept, ensure_ascii=False) + "\n")
+    write_text(folder / f"{name}.json", json.dumps(_metrics(document), indent=1, ensure_ascii=False) + "\n")
     write_text(folder / f"{name}.md", text)
     return [folder / f"{name}.md", folder / f"{name}.json", write_index(folder)]
 
@@ -161,7 +164,7 @@ def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
     return f"**{figure(value)}**{few}{mark}" if bold else f"{figure(value)}{few}{mark}"
 
 
-def _kept(document: StudyDocument) -> dict[str, Any]:
+def _metrics(document: StudyDocument) -> dict[str, Any]:
     """The metrics with figures rounded, and of all pairs those with the reference."""
     found = metrics(document)
     for table in found["significance"].values():
