@@ -2,7 +2,7 @@
 
 A study NAME becomes ``NAME.md``, ``NAME.json`` and ``NAME/*.svg``; ``README.md`` compares all studies of the folder.
 What people write about them is kept apart, in ``NAME.reading.md`` and ``README.reading.md``, and stands at the top.
-``NAME/study.json`` has the figures of every query, so that the folder NAME can be rendered again when the study is gone.
+``NAME/study.json`` has the figures of every query: the folder NAME can be rendered again when the study is gone.
 """
 
 from __future__ import annotations
