@@ -30,7 +30,7 @@ def report_command(folder: Path, pages: Path | None, name: str | None) -> None:
 
     A page keeps its figures, so that it can be rendered again when the study is gone:
 
-      colabel report docs/results/semanlink --pages docs/results
+      colabel report docs/results/cranfield --pages docs/results
     """
     from colabel import report
     from colabel.reporting import write_pages

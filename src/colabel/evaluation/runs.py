@@ -162,8 +162,8 @@ def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: 
             f"{name}: none of its {len(run)} queries has labels in the split '{about.split}' of {about.dataset}; is it "
             "a run of another split or collection?"
         )
-    found = [passage for held in run.values() for passage in held]
-    if found and not any(passage in passages for passage in found):  # one that finds nothing is measured: 0
+    finds = any(run.values())  # one that finds nothing at all is measured: 0
+    if finds and not any(passage in passages for held in run.values() for passage in held):
         raise DataError(
             f"{name}: none of its passages is in {about.dataset}; is it a run over another collection, or with other "
             "ids?"
