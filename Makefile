@@ -13,8 +13,9 @@ demo: $(READY)
 demo-full: $(READY)
 	$(BIN)/colabel demo --full --out demo
 
+# One thread a process: torch, faiss and BLAS in several processes would otherwise fight for the cores.
 test: $(READY)
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/pytest -q -m slow

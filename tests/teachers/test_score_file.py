@@ -49,7 +49,7 @@ def teach(tmp_path: Path, dataset: Dataset, text: str | bytes, name: str = "scor
         TABLE.replace("\t", " ").replace("\n", "\r\n"),
         TRIPLES,
         JSONL + '{"query_id": "q3", "passage_id": "d5", "score": 3}\n',
-        gzip.compress(TABLE.encode()),
+        gzip.compress(TABLE.encode(), mtime=0),
     ],
     ids=["trec", "table", "header", "spaces", "triples", "jsonl", "gzip"],
 )
@@ -129,7 +129,7 @@ def test_a_ranking_of_ours_is_a_file_of_scores(tmp_path: Path, dataset: Dataset)
         ("", r"scores\.tsv: there is no score to use: it is empty"),
         ("\n\n", r"scores\.tsv: there is no score to use: it is empty"),
         (b"q1 d1 1\nq1 \xff 1\n", r"scores\.tsv:2: not UTF-8"),
-        (gzip.compress(TABLE.encode() * 100)[:-30], "gzip data breaks off"),
+        (gzip.compress(TABLE.encode() * 100, mtime=0)[:-30], "gzip data breaks off"),
         ("x d1 1\ny d1 1\n", r"none of its 2 pairs is of this collection, such as query 'x' at line 1"),
         ("q1 d99 1\n", r"none of its 1 pairs is of this collection, such as passage 'd99' at line 1"),
     ],
