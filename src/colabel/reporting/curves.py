@@ -46,7 +46,7 @@ def precision_recall(document: StudyDocument, found: QualitySet, key: str, grade
 
 def _averaged(quality: TeacherQuality) -> Sequence[tuple[float, float | None]]:
     last = max(1, len(quality.precision_at_recall) - 1)
-    return quality.curve or [(level / last, value) for level, value in enumerate(quality.precision_at_recall)]
+    return [(level / last, value) for level, value in enumerate(quality.precision_at_recall)]
 
 
 def teacher_looks(document: StudyDocument) -> dict[str, int]:

@@ -153,7 +153,6 @@ class TeacherQuality:
         average_precision, auc: means over queries ("AP" and "AUC" in JSON).
         difference: average precision less that of φ, paired by query ("AP_less_phi" in JSON); φ itself has none.
         precision_at_recall: interpolated, averaged over queries, at recall 0, 0.1 … 1.
-        curve: (recall, interpolated precision) averaged over queries, where there is a finer one than that.
         pooled_curve: (recall, interpolated precision) of one threshold over the pairs of all queries.
         base_rate: the share of these pairs that are relevant.
     """
@@ -163,7 +162,6 @@ class TeacherQuality:
     auc: Mean | None = renamed("AUC", default=None)
     difference: Difference | None = renamed("AP_less_phi", default=None)
     precision_at_recall: tuple[float | None, ...] = ()
-    curve: tuple[tuple[float, float | None], ...] = ()
     pooled_curve: tuple[tuple[float, float | None], ...] = ()
     base_rate: float | None = None
 
