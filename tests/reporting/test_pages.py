@@ -105,6 +105,14 @@ def test_the_index_compares_all_studies(study_folder: Path, full_study: StudyDoc
     assert rows["ColBERT"][1].startswith("**")
 
 
+def test_transfers_come_last_in_the_index(tmp_path: Path) -> None:
+    first = StudyDocument("b", ("AP",), systems=(System("bm25", "BM25", means={"AP": 0.1}),))
+    transfer = dataclasses.replace(first, name="b → other")
+    text, _ = index_of({"a-other": transfer, "b": first}, tmp_path)
+    assert text.index("[b](b.md)") < text.index("[b → other](a-other.md)")
+    assert "| System | [b](b.md) | [a-other](a-other.md) |" in text
+
+
 def test_figures_are_rounded_and_pairs_are_those_with_the_reference(study_folder: Path, tmp_path: Path) -> None:
     write_pages(study_folder, tmp_path / "results")
     found = json.loads((tmp_path / "results" / "caves.json").read_text())

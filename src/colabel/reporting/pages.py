@@ -110,8 +110,12 @@ def without_folders(text: str) -> str:
 
 
 def write_index(folder: Path) -> Path:
-    """Write the page that compares all studies of a folder: a table for each measure, systems by studies."""
-    studies = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    """Write the page that compares all studies of a folder: a table for each measure, systems by studies.
+
+    Columns go by the names of pages, transfers after the studies.
+    """
+    read = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    studies = dict(sorted(read.items(), key=lambda item: " → " in item[1]["name"]))  # as a transfer is named
     measures = dict.fromkeys(measure for study in studies.values() for measure in study["measures"])
     lines = ["# Results", "", *_reading(folder, INDEX)]
     lines += [f"- [{escaped(study['name'])}]({name}.md)" for name, study in studies.items()]
