@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A slow or busy machine must not fail a property: how long an example takes says nothing about the code.
+settings.register_profile("colabel", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("colabel")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -84,7 +84,7 @@ def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content
         assert problem.message
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(corpus=any_files, queries=any_files, qrels=any_files, layout=st.sampled_from(["beir", "msmarco", "trec"]))
 def test_folders(
     tmp_path_factory: pytest.TempPathFactory, corpus: bytes, queries: bytes, qrels: bytes, layout: str

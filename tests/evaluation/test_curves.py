@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
@@ -52,7 +52,6 @@ labelled_scores = st.lists(
 
 
 @given(labelled_scores)
-@settings(deadline=None)
 def test_agreement_with_scikit_learn(pairs: list[tuple[float, bool]]) -> None:
     scores, relevant = map(np.array, zip(*pairs, strict=True))
     assert roc_auc(scores, relevant) == pytest.approx(roc_auc_score(relevant, scores), abs=1e-12)

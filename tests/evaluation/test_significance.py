@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -47,7 +47,6 @@ def test_where_the_t_test_has_no_answer() -> None:
 
 
 @given(st.lists(st.integers(-4, 4), min_size=2, max_size=7))
-@settings(deadline=None)
 def test_randomisation_test_is_the_full_enumeration_on_few_queries(tenths: list[int]) -> None:
     differences = [value / 10 for value in tenths]  # many equal sums, which must count as equal despite rounding
     assert randomisation_test(differences) == pytest.approx(enumerated(differences), abs=1e-12)

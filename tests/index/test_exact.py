@@ -29,7 +29,7 @@ def passages_of(shard: TokenShard) -> list[npt.NDArray[np.float16]]:
     return [shard.vectors[a:b] for a, b in pairwise(shard.offsets)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 5),
