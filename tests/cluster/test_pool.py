@@ -100,6 +100,7 @@ def test_workers_that_got_ready_while_nobody_looked_are_not_given_up(small_ray: 
 
 
 def test_a_successor_that_its_node_has_no_room_for_starts_anywhere(pool: WorkerPool) -> None:
+    pool._wait_for_all()  # successors from tests before
     assert results(pool, tasks.double, [1, 2]) == [2, 4]
     place = next(number for number, seat in enumerate(pool._seats) if seat.about is not None)
     node = pool._seats[place].about.node  # type: ignore[union-attr]
