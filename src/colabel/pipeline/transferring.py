@@ -23,6 +23,7 @@ from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.recipe import build_recipe
 from colabel.reporting import ReportFiles, StudyDocument, read_study, records, report, write_study
+from colabel.reporting.document import TRANSFERRED
 from colabel.reporting.records import QualitySet
 from colabel.settings import DataSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
@@ -59,7 +60,7 @@ def transfer(
         quality = part("the quality of labels", rows.label_quality, missed) or ()
         document = dataclasses.replace(
             measured(rows, finished.recipe),
-            name=f"{finished.name} → {rows.bench.dataset.name}",
+            name=f"{finished.name}{TRANSFERRED}{rows.bench.dataset.name}",
             label_quality=quality,
             notes=(
                 f"Systems were trained on {finished.name} (seed {recipe.seed}) and are evaluated on "

@@ -37,6 +37,7 @@ from colabel.reporting.records import (
 from colabel.reporting.seeds import comparable, first_common
 
 FORMAT = 1
+TRANSFERRED = " → "  # in the name of a transfer, between its study and its collection
 
 
 @dataclasses.dataclass(frozen=True)

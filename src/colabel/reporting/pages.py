@@ -17,7 +17,7 @@ from typing import Any
 from colabel.artefacts import write_text
 from colabel.errors import ArtefactError, UsageError
 from colabel.reporting.canvas import style
-from colabel.reporting.document import StudyDocument
+from colabel.reporting.document import TRANSFERRED, StudyDocument
 from colabel.reporting.figures import NONE, figure
 from colabel.reporting.markdown import escaped, markdown
 from colabel.reporting.metrics import metrics
@@ -115,7 +115,7 @@ def write_index(folder: Path) -> Path:
     Columns go by the names of pages, transfers after the studies.
     """
     read = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
-    studies = dict(sorted(read.items(), key=lambda item: " → " in item[1]["name"]))  # as a transfer is named
+    studies = dict(sorted(read.items(), key=lambda item: TRANSFERRED in item[1]["name"]))
     measures = dict.fromkeys(measure for study in studies.values() for measure in study["measures"])
     lines = ["# Results", "", *_reading(folder, INDEX)]
     lines += [f"- [{escaped(study['name'])}]({name}.md)" for name, study in studies.items()]
