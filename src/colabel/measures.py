@@ -19,6 +19,8 @@ PerQuery = dict[str, dict[str, float]]
 """Measure name → query id → value."""
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
+_ASK_JUDGED = ("Bpref", "infAP")
+_RELEVANT_RETRIEVED = "NumRelRet"
 _EXPECTED = "expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
 
 
@@ -114,16 +116,26 @@ def parse_measure(name: str) -> Any:
     return measure
 
 
+def asks_judged(name: str) -> bool:
+    """Whether a measure tells passages that were judged from those that were not; to trec_eval a grade of −1 is not.
+
+    >>> asks_judged("Bpref"), asks_judged("AP")
+    (True, False)
+    """
+    return parse_measure(name).NAME in _ASK_JUDGED
+
+
 @functools.cache
 def measure_from(name: str, relevant_from: int) -> Any:
     """The measure with the grade from which passages count as relevant, where it is binary and names none itself.
 
     A measure whose cut-off has no default of 1 means something else without one: NumRet counts all that was retrieved,
-    RBP takes the grades.
+    RBP takes the grades. NumRelRet is ir_measures' short name of ``NumRet(rel=1)`` and names no grade itself.
     """
     measure = parse_measure(name)
     known = measure.SUPPORTED_PARAMS.get("rel")
-    if relevant_from == 1 or known is None or known.default != 1 or "rel" in measure.params:
+    named = "rel" in measure.params and name != _RELEVANT_RETRIEVED
+    if relevant_from == 1 or known is None or (known.default != 1 and name != _RELEVANT_RETRIEVED) or named:
         return measure
     found = measure(rel=relevant_from)
     import ir_measures

@@ -207,6 +207,14 @@ def test_run_files(tmp_path: Path) -> None:
     path = tmp_path / "run.txt.gz"
     path.write_bytes(gzip.compress("".join(run_line(row, "x") + "\n" for row in rows).encode()))
     assert [located.value for located in read_run(path, Strict())] == rows
+    (tmp_path / "other.run").write_text("q1 Q0 d1 1.0 3 x\nq1 Q0 d2 -1 2 x\n")
+    assert [(one.value.rank, one.value.score) for one in read_run(tmp_path / "other.run", Strict())] == [
+        (1, 3),
+        (-1, 2),
+    ]
+    (tmp_path / "swapped.run").write_text("q1 Q0 d1 12.5 1 x\n")
+    with pytest.raises(DataError, match=r"swapped\.run:1: the rank is '12\.5'; expected a whole number"):
+        list(read_run(tmp_path / "swapped.run", Strict()))
     (tmp_path / "bad.run").write_text("q1 Q0 d1 1 nan x\n")
     with pytest.raises(DataError, match=r"bad\.run:1: the score is 'nan'"):
         list(read_run(tmp_path / "bad.run", Strict()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytrec_eval
 from scipy import stats
 
 from colabel import compare, evaluate, load_dataset
@@ -129,6 +130,22 @@ def test_grades_below_zero_of_a_file_of_labels_count_as_zero(tmp_path: Path, cal
     assert code == 0, err
     assert next(iter(json.loads(out)["means"].values())) == {"RR@10": 0.5, "P@2": 0.5}
     assert "1 grades below 0 count as 0" in err
+
+
+def test_measures_that_ask_what_was_judged_get_grades_below_zero_as_they_are(tmp_path: Path, call: Call) -> None:
+    """As trec_eval (pytrec_eval): a grade of −1 is not judged, to Bpref, and of the pool, to infAP."""
+    qrels = {"1": {"spam": -1, "junk": -2, "good": 2, "fair": 1, "poor": 0}}
+    order = ("spam", "junk", "poor", "good", "fair")
+    (tmp_path / "qrels.txt").write_text("".join(f"1 0 {one} {grade}\n" for one, grade in qrels["1"].items()))
+    (tmp_path / "run.trec").write_text("".join(f"1 Q0 {one} {n} {9 - n} x\n" for n, one in enumerate(order)))
+    code, out, err = call(
+        tmp_path / "qrels.txt", tmp_path / "run.trec", "-m", "Bpref", "-m", "infAP", "-m", "AP", "--json"
+    )
+    assert code == 0, err
+    scores = {"1": {one: 9.0 - n for n, one in enumerate(order)}}
+    expected = pytrec_eval.RelevanceEvaluator(qrels, {"bpref", "infAP", "map"}).evaluate(scores)["1"]
+    found = next(iter(json.loads(out)["means"].values()))
+    assert found == pytest.approx({"Bpref": expected["bpref"], "infAP": expected["infAP"], "AP": expected["map"]})
 
 
 def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None:

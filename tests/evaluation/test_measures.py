@@ -100,8 +100,9 @@ def test_runs_whose_ties_were_split_in_the_sixth_decimal_agree_with_trec_eval(se
 def test_a_cutoff_is_of_binary_measures_alone() -> None:
     labels: Qrels = {"q": {"a": 1, "b": 2}}
     run: Run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    found = measure_run(labels, run, ["NumRet", "P@2", "nDCG@10"], relevant_from=2)
-    assert (found["NumRet"]["q"], found["P@2"]["q"]) == (3.0, 0.5)
+    found = measure_run(labels, run, ["NumRet", "NumRelRet", "P@2", "nDCG@10"], relevant_from=2)
+    assert (found["NumRet"]["q"], found["NumRelRet"]["q"], found["P@2"]["q"]) == (3.0, 1.0, 0.5)
+    assert measure_run(labels, run, ["NumRelRet"])["NumRelRet"]["q"] == 2.0
     assert found["nDCG@10"] == measure_run(labels, run, ["nDCG@10"])["nDCG@10"]
     assert measure_run(labels, run, ["NumRel"])["NumRel"]["q"] == 2.0
     with pytest.raises(UsageError, match=r"'NumRel' cannot be computed with relevant passages from grade 2 on"):

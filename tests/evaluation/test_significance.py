@@ -186,3 +186,13 @@ def test_bootstrap_of_hardly_anything() -> None:
         bootstrap_mean([])
     with pytest.raises(UsageError, match="0 < confidence < 1"):
         bootstrap_mean([1.0, 2.0], confidence=95)
+
+
+def test_means_over_seeds_that_are_equal_but_for_rounding_are_equal() -> None:
+    """5/9 as the mean of (1, 1/3, 1/3) and of (1, 1/2, 1/6) differs in the last digit."""
+    first, second = (1 + 1 / 3 + 1 / 3) / 3, (1 + 1 / 2 + 1 / 6) / 3
+    assert first != second
+    queries = [f"q{number}" for number in range(5)]
+    found = paired_test(dict.fromkeys(queries, first) | {"q": 1.0}, dict.fromkeys(queries, second) | {"q": 1.0})
+    assert (found.better, found.equal, found.worse) == (0, 6, 0)
+    assert (found.t_test, found.randomisation) == (1.0, 1.0)

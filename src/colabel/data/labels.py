@@ -63,7 +63,8 @@ class LabelReader:
     """Reads label streams against the queries and passages that exist.
 
     Attributes:
-        negative: how many grades below 0 were read as 0, where ``negative_is_zero``; elsewhere they are a problem.
+        negative: query id → passage id → the grade below 0 that was read as 0, where ``negative_is_zero``; elsewhere
+            such grades are a problem.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class LabelReader:
         self._problems = problems
         self._drop_unknown = drop_unknown
         self._negative_is_zero = negative_is_zero
-        self.negative = 0
+        self.negative: dict[str, dict[str, int]] = {}
 
     def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
         """Query id → passage id → grade."""
@@ -107,7 +108,7 @@ class LabelReader:
         if grade >= 0:
             return grade
         if self._negative_is_zero:
-            self.negative += 1
+            self.negative.setdefault(located.value.query_id, {})[located.value.passage_id] = grade
             return 0
         self._report(BAD_GRADE, located, f"the grade is {grade}; expected 0 or more")
         return None

@@ -26,7 +26,11 @@ from colabel.types import Passage, Qrel, Query, ScoredPassage
 
 
 def parse_run_line(text: str) -> ScoredPassage:
-    """``query Q0 passage rank score tag``."""
+    """``query Q0 passage rank score tag``.
+
+    Only the score orders a run, as in trec_eval. Some programs write ranks as 1.0 or -1; others are taken for a slip
+    of columns.
+    """
     columns = text.split()
     if len(columns) != 6:
         raise Malformed(
@@ -39,9 +43,9 @@ def parse_run_line(text: str) -> ScoredPassage:
         value = math.nan
     if not math.isfinite(value):
         raise Malformed(BAD_FIELD, f"the score is {score[:40]!r}; expected a number")
-    if not re.fullmatch(r"[0-9]{1,9}", rank):
+    if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", rank):
         raise Malformed(BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
-    return ScoredPassage(check_id(query_id), check_id(passage_id), int(rank), value)
+    return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), value)
 
 
 def read_run(path: Path, problems: Problems) -> Iterator[Located[ScoredPassage]]:

@@ -19,7 +19,7 @@ from colabel.data.trec import read_run
 from colabel.errors import DataError, UsageError
 from colabel.evaluation.judged import judged_only as only_judged
 from colabel.evaluation.judged import retrieved_at, unjudged_at
-from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, mean_values, measure_run
+from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, asks_judged, mean_values, measure_run
 from colabel.types import Qrels
 
 log = logging.getLogger(__name__)
@@ -123,16 +123,18 @@ def evaluate_qrels(
 ) -> Evaluation:
     """Measure runs on a file of labels alone (TREC, BEIR or JSONL), where no collection is at hand.
 
-    Grades below 0 (spam, or not judged, in some tracks) count as 0, as in trec_eval.
+    Grades below 0 (spam, or not judged, in some tracks) count as 0, as in trec_eval; Bpref and infAP, which ask what
+    was judged, get them as they are.
     """
     reader = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False, negative_is_zero=True)
     labels = reader.read(read_qrels(qrels, Strict()))
     if reader.negative:
-        log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, reader.negative)
+        count = sum(map(len, reader.negative.values()))
+        log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, count)
     if not labels:
         raise DataError("the file has no labels", file=str(qrels))
     about = Evaluation(qrels.name, "labels", relevant_from, {}, judged_only=judged_only)
-    return _evaluate(labels, runs, about, measures, EVERYTHING)
+    return _evaluate(labels, runs, about, measures, EVERYTHING, reader.negative)
 
 
 def _evaluate(
@@ -141,8 +143,15 @@ def _evaluate(
     about: Evaluation,
     measures: Sequence[str],
     passages: Container[object],
+    negative: Qrels | None = None,
 ) -> Evaluation:
-    """``about`` with the values of every run."""
+    """``about`` with the values of every run.
+
+    Args:
+        negative: grades below 0, which stand as 0 in ``labels``.
+    """
+    asking = [name for name in measures if negative and asks_judged(name)]
+    graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
     per_query, unjudged, retrieved = {}, {}, {}
     for system, run in runs.items():
         answers = read_run_file(run) if isinstance(run, Path) else run
@@ -150,7 +159,10 @@ def _evaluate(
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
         answers = only_judged(labels, answers) if about.judged_only else answers
-        per_query[system] = measure_run(labels, answers, measures, relevant_from=about.relevant_from)
+        found = measure_run(labels, answers, measures, relevant_from=about.relevant_from)
+        if asking:
+            found |= measure_run(graded, answers, asking, relevant_from=about.relevant_from)
+        per_query[system] = found
     without = sum(all(grade < about.relevant_from for grade in held.values()) for held in labels.values())
     return replace(about, per_query=per_query, unjudged=unjudged, retrieved=retrieved, without_relevant=without)
 
