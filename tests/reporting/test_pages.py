@@ -12,7 +12,7 @@ from studies import BAD
 
 from colabel.cli import main
 from colabel.errors import ArtefactError, UsageError
-from colabel.reporting import StudyDocument, write_index, write_pages, write_study
+from colabel.reporting import StudyDocument, write_index, write_pages, write_report, write_study
 from colabel.reporting.records import System
 
 
@@ -55,7 +55,7 @@ def test_pages_hold_figures_and_ids_alone(study_folder: Path, full_study: StudyD
 def test_the_same_study_gives_the_same_pages(study_folder: Path, tmp_path: Path) -> None:
     first = write_pages(study_folder, tmp_path / "results")
     before = written(tmp_path / "results")
-    (tmp_path / "results" / "caves" / "old.svg").write_text("of an earlier version")
+    (tmp_path / "results" / "caves" / "difference-0-old.svg").write_text("of an earlier version")
     assert write_pages(study_folder, tmp_path / "results") == first
     assert written(tmp_path / "results") == before
     assert write_index(tmp_path / "results").read_bytes() == before["README.md"]
@@ -171,6 +171,7 @@ def test_mistakes(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
             write_pages(study_folder, tmp_path / "results", name)
     (tmp_path / "results").mkdir(exist_ok=True)
     (tmp_path / "results" / "x.json").write_text('{"name": "x"}')
+    (tmp_path / "results" / "x.md").write_text("# x")
     with pytest.raises(ArtefactError, match=r"x\.json has no 'measures'"):
         write_index(tmp_path / "results")
     with pytest.raises(SystemExit) as stop:
@@ -185,3 +186,33 @@ def test_the_command(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert not stop.value.code, captured.err
     assert captured.out.split()[3:] == [str(tmp_path / "results" / name) for name in ("c.md", "c.json", "README.md")]
+
+
+def test_pages_spare_what_is_not_theirs(study_folder: Path, full_study: StudyDocument, tmp_path: Path) -> None:
+    """A study whose folder is where its page would be keeps its figures, and pictures of others stay."""
+    write_report(full_study, study_folder)
+    (study_folder / "recipe.json").write_text("{}")
+    before = written(study_folder)
+    with pytest.raises(UsageError, match=r"caves/recipe\.json is of no page that colabel wrote"):
+        write_pages(study_folder, study_folder.parent)
+    assert written(study_folder) == before
+    assert not (study_folder.parent / "caves.md").exists()
+    results = tmp_path / "results"
+    (results / "caves").mkdir(parents=True)
+    (results / "caves" / "mine.svg").write_text("a picture")
+    (results / "package.json").write_text("{}")
+    write_pages(study_folder, results)
+    assert (results / "caves" / "mine.svg").read_text() == "a picture"
+    assert "package" not in (results / "README.md").read_text()
+    again = write_pages(results / "caves", results)
+    write_report(full_study, results / "caves")
+    assert write_pages(results / "caves", results) == again
+    for name in ("README.md", "notes.md"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / name).write_text("By hand.")
+        with pytest.raises(UsageError, match=f"{name} is of no page that colabel wrote; choose another --pages folder"):
+            write_pages(study_folder, tmp_path / "mine", "notes")
+        assert written(tmp_path / "mine") == {name: b"By hand."}
+        (tmp_path / "mine" / name).unlink()
+    with pytest.raises(UsageError, match=r"'caves\.reading' cannot be the name of a page"):
+        write_pages(study_folder, tmp_path / "mine", "caves.reading")

@@ -23,15 +23,21 @@ from colabel.reporting.markdown import escaped, markdown
 from colabel.reporting.metrics import metrics
 from colabel.reporting.page import standalone_svg
 from colabel.reporting.parts import Plot, Plots, Section, Text
+from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.sections import about, sections
 from colabel.reporting.seeds import best, comparable, single, unequal
 from colabel.reporting.study_file import STUDY_FILE, read_study
 
 INDEX = "README"
+_INDEX_HEAD = "# Results\n"
+_READING = ".reading"  # behind the name of a page: what somebody wrote about it
 _PLOTS = ("difference-0", "precision-recall-", "dev-seconds", "cost-bars")
 _MOST_BYTES = 60_000  # of a plot: a larger one stays in report.html
 _DIGITS = 6  # significant ones: a p-value of 1e-9 is not 0
-_FOLDERS = re.compile(r"(?<![\w/.~])(?:\.{1,2}|~)?/(?!/)(?:[^\s/'\"]+/)+")
+_START = r"(?:\.{1,2}|~)?/(?!/)"  # of a path with folders
+_QUOTED = re.compile(rf"(?<=['\"]){_START}[^'\"\n]*/")  # may have spaces
+_WHOLE = re.compile(rf"{_START}[^'\"\n]*/")
+_FOLDERS = re.compile(rf"(?:(?<![\w/.~])|(?<=file://)){_START}(?:[^\s/'\"]+/)+")
 
 
 def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path]:
@@ -42,8 +48,12 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
         name: of the files; default: the name of the output folder.
     """
     name = name or study.resolve().name
-    if not re.fullmatch(r"\w[\w.-]*", name) or name == INDEX:
-        raise UsageError(f"'{name}' cannot be the name of a page; expected letters, digits, '.', '_' and '-'")
+    if not re.fullmatch(r"\w[\w.-]*", name) or name == INDEX or name.endswith(_READING):
+        raise UsageError(
+            f"'{name}' cannot be the name of a page; expected letters, digits, '.', '_' and '-', neither '{INDEX}' nor "
+            f"ending in '{_READING}'"
+        )
+    _check_place(folder, name)
     kept = _rounded(public(read_study(study)).to_json())
     document = StudyDocument.from_json(kept)  # of what is kept, so that it gives the same page again
     with style():
@@ -56,13 +66,30 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
     text = markdown(document.name, about(document), chapters, images=links, reading=_reading(folder, name))
     (folder / name).mkdir(parents=True, exist_ok=True)
     for old in set((folder / name).glob("*.svg")) - {folder / link for link in links.values()}:
-        old.unlink()
+        if old.name.startswith(_PLOTS):
+            old.unlink()
     for key, svg in images.items():
         write_text(folder / links[key], svg)
     write_text(folder / name / STUDY_FILE, json.dumps(kept, ensure_ascii=False) + "\n")
     write_text(folder / f"{name}.json", json.dumps(_metrics(document), indent=1, ensure_ascii=False) + "\n")
     write_text(folder / f"{name}.md", text)
     return [folder / f"{name}.md", folder / f"{name}.json", write_index(folder)]
+
+
+def _check_place(folder: Path, name: str) -> None:
+    """Refuse to replace what is no page: the files of a study, and what people wrote; or to end in the index."""
+    place, page, index = folder / name, folder / f"{name}.md", folder / f"{INDEX}.md"
+    files = sorted(place.iterdir()) if place.is_dir() else []
+    ours = (STUDY_FILE, *REPORT_FILES)  # a page that is rendered again from its own folder has a report there, too
+    foreign = [path for path in files if path.name not in ours and path.suffix != ".svg"]
+    if page.exists() and not page.with_suffix(".json").exists():
+        foreign.append(page)
+    if index.exists() and not index.read_text(encoding="utf-8").startswith(_INDEX_HEAD):
+        foreign.append(index)
+    if foreign:
+        raise UsageError(f"{foreign[0]} is of no page that colabel wrote; choose another --pages folder or --name")
+    for path in _figures(folder):
+        _read(path)
 
 
 def _shows(chapter: Section, images: Container[str]) -> bool:
@@ -105,8 +132,13 @@ def without_folders(text: str) -> str:
     'source = "…/caves" # see https://ir-measur.es/en/latest, and/or …/x.md'
     >>> without_folders("hf:/home/me/data/caves")
     'hf:…/caves'
+    >>> without_folders("/home/Jane Doe/data/caves"), without_folders("file:///home/me/scratch/x")
+    ('…/caves', 'file://…/x')
     """
-    return _FOLDERS.sub("…/", text)
+    whole = _WHOLE.match(text)
+    if whole and "\n" not in text and " " not in text[whole.end() :]:
+        return f"…/{text[whole.end() :]}"
+    return _FOLDERS.sub("…/", _QUOTED.sub("…/", text))
 
 
 def write_index(folder: Path) -> Path:
@@ -114,10 +146,10 @@ def write_index(folder: Path) -> Path:
 
     Columns go by the names of pages, transfers after the studies.
     """
-    read = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    read = {path.stem: _read(path) for path in _figures(folder)}
     studies = dict(sorted(read.items(), key=lambda item: TRANSFERRED in item[1]["name"]))
     measures = dict.fromkeys(measure for study in studies.values() for measure in study["measures"])
-    lines = ["# Results", "", *_reading(folder, INDEX)]
+    lines = [_INDEX_HEAD.strip(), "", *_reading(folder, INDEX)]
     lines += [f"- [{escaped(study['name'])}]({name}.md)" for name, study in studies.items()]
     lines += [
         "",
@@ -134,6 +166,11 @@ def write_index(folder: Path) -> Path:
     path = folder / f"{INDEX}.md"
     write_text(path, "\n".join(lines).rstrip() + "\n")
     return path
+
+
+def _figures(folder: Path) -> list[Path]:
+    """The figures of all pages; JSON files without a page are of others."""
+    return [path for path in sorted(folder.glob("*.json")) if path.with_suffix(".md").is_file()]
 
 
 def _table(measure: str, studies: dict[str, Any]) -> list[str]:
@@ -202,5 +239,5 @@ def _plots(chapters: Sequence[Section]) -> list[Plot]:
 
 def _reading(folder: Path, name: str) -> list[str]:
     """What somebody wrote about a page, as lines."""
-    path = folder / f"{name}.reading.md"
+    path = folder / f"{name}{_READING}.md"
     return [*path.read_text(encoding="utf-8").strip().splitlines(), ""] if path.is_file() else []
