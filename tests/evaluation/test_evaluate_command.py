@@ -113,6 +113,8 @@ def test_labels_without_a_collection(folder: Path, tmp_path: Path, call: Call) -
         assert out.splitlines()[0].split() == [name, "labels", "nDCG@10", "RR@10", "R@1000"]
         assert out.splitlines()[1].split() == table[1].split()
         assert out.splitlines()[2:] == table[2:]
+    graded = "".join(f"q{number} 0 d{number} 2\n" for number in range(QUERIES))
+    (tmp_path / "qrels.txt").write_text(graded)
     assert "grade 2 or higher" in call(tmp_path / "qrels.txt", weak, "--set", "data.relevant_from=2", "-m", "AP")[1]
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1\n")
     code, _, err = call(tmp_path / "qrels.txt", weak)
@@ -201,3 +203,58 @@ def test_one_query_is_said_not_computed(write_beir: Callable[..., Path], tmp_pat
     assert next(line for line in out.splitlines() if line.startswith("b - a")).split()[3:] == [
         "-0.5000", "one", "query", "none", "none", "none", "none", "0/0/1",
     ]  # fmt: skip
+
+
+def test_what_cannot_be_evaluated_is_told_before_anything_is_read(
+    folder: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colabel.load_dataset", lambda *_: pytest.fail("the collection was read"))
+    weak = tmp_path / "weak.trec"
+    for arguments, sentence in (
+        ((weak, "-m", "ndcg@10"), "'ndcg@10' is not a measure"),
+        ((weak, weak), "weak.trec is named twice"),
+        ((tmp_path / "none.trec",), "none.trec: no such run; expected"),
+        ((tmp_path,), "a folder without run.trec; expected"),
+        ((weak, "--per-query", weak), "weak.trec is one of the files that are read; choose another name"),
+    ):
+        before = weak.read_bytes()
+        code, _, err = call(folder, *arguments)
+        assert (code, weak.read_bytes()) == (2, before)
+        assert sentence in err
+
+
+def test_a_file_of_labels_takes_what_tells_of_it_alone(tmp_path: Path, call: Call) -> None:
+    qrels, run = tmp_path / "qrels.txt", tmp_path / "run.trec"
+    qrels.write_text("1 0 good 2\n1 0 poor 0\n")
+    run.write_text("1 Q0 poor 1 3.0 x\n1 Q0 good 2 2.0 x\n9 Q0 good 1 2.0 x\n")
+    code, _, err = call(qrels, run)
+    assert code == 0
+    assert "grades go up to 2, and binary measures count from 1" in err
+    assert "1 of its 2 queries have no labels in qrels.txt and are left out" in err
+    assert "grades go up" not in call(qrels, run, "--set", "data.relevant_from=1")[2]
+    assert "a file of labels has no splits" in call(qrels, run, "--split", "dev")[2]
+    assert "--set data.keep_labels would change nothing" in call(qrels, run, "--set", "data.keep_labels=1")[2]
+    code, _, err = call(qrels, run, "--set", "data.relevant_from=3")
+    assert code == 1
+    assert "no query of qrels.txt has a passage of grade 3 or higher" in err
+    run.write_text("1 Q0 other 1 -3.0 x\n1 Q0 another 2 -2.0 x\n")
+    code, out, err = call(qrels, run, "--judged-only")
+    assert code == 0
+    assert "none of its passages has a label; is it a run over another collection" in err
+    assert "the ranks of 1 queries contradict the scores; scores count" in err
+    assert "in the top 10, before they were taken out: " in out
+
+
+def test_passages_that_the_collection_does_not_have_are_counted(folder: Path, tmp_path: Path, call: Call) -> None:
+    weak = (tmp_path / "weak.trec").read_text().splitlines()
+    (tmp_path / "half.trec").write_text("\n".join([*weak, "q0 Q0 elsewhere 99 -99 x"]) + "\n")
+    assert "passages are not in" not in call(folder, tmp_path / "weak.trec")[2]
+    assert "1 of its " in (err := call(folder, tmp_path / "half.trec")[2])
+    assert "passages are not in" in err
+
+
+def test_debug_keeps_the_exit_code(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--debug", "evaluate", str(folder), "none.trec"])
+    assert stop.value.code == 2
+    assert "Traceback" in capsys.readouterr().err

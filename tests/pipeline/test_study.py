@@ -335,6 +335,7 @@ def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Reci
         ({"systems": ("bm25", "bm25")}, "'bm25' twice"),
         ({"systems": ("collective-1", "collective-1.0")}, "'collective-1' twice"),
         ({"repeated": ("collectve-0.5",)}, "no system 'collectve-0.5'"),
+        ({"systems": ()}, "'study.systems' names no row"),
         ({"measures": ()}, "'study.measures' is empty"),
         ({"measures": ("AP", "nDCG@10", "AP")}, "names 'AP' twice"),
     )
@@ -347,7 +348,25 @@ def test_what_cannot_be_measured_is_told_before_anything_is_trained(wanted: Reci
     )
     with pytest.raises(UsageError, match="from grade 2 on"):
         study(graded, tmp_path / "study")
+    with pytest.raises(DataError, match=r"no test query of .* has a passage of grade 2 or higher"):
+        study(replace(wanted, data=graded.data), tmp_path / "study")
     assert not list((tmp_path / "study").glob("seed-*"))
+
+
+def test_a_mistake_does_not_take_a_finished_study_apart(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    shutil.copytree(done[0], tmp_path / "study")
+    elsewhere = replace(wanted.data, source=str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="nowhere"):
+        study(replace(wanted, data=elsewhere), tmp_path / "study")
+    assert read_study(tmp_path / "study") == done[1]
+    assert changed_settings(wanted, tmp_path / "study") == []
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "recipe.json").write_text('{"flour": 2}')
+    with pytest.raises(UsageError, match=r"recipe\.json does not hold the settings of a study or run; move it away"):
+        study(wanted, tmp_path / "notes")
+    assert (tmp_path / "notes" / "recipe.json").read_text() == '{"flour": 2}'
+    with pytest.raises(UsageError, match=r"recipe\.json is a file; expected a folder"):
+        plan_study(wanted, tmp_path / "notes" / "recipe.json")
 
 
 def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_again(

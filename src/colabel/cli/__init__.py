@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 
 import click
 
@@ -84,11 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except ColabelError as error:
         if debug:
-            raise
+            traceback.print_exc()
         fail(str(error), error.exit_code)
     except OSError as error:
         if debug:
-            raise
+            traceback.print_exc()
         fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except Exception as error:
         if debug:

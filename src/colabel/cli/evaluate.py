@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,14 +66,13 @@ def evaluate_command(
 
     named = {str(run): run for run in runs}
     against = _baseline(list(named), compared, baseline, all_pairs)
-    if per_query is not None and not per_query.absolute().parent.is_dir():
-        raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
-    recipe = recipe_settings(dataset, overrides, ("data", "seed"))
     chosen = measures or DEFAULT_MEASURES
-    if Path(dataset).is_file() and not dataset.endswith(".toml"):
-        cutoff = recipe.data.relevant_from or 1
+    _check_call(dataset, runs, chosen, per_query)
+    recipe = recipe_settings(dataset, overrides, ("data", "seed"))
+    if _is_qrels(dataset):
+        _check_qrels_call(overrides)
         evaluation = evaluate_qrels(
-            Path(dataset), named, relevant_from=cutoff, measures=chosen, judged_only=judged_only
+            Path(dataset), named, relevant_from=recipe.data.relevant_from, measures=chosen, judged_only=judged_only
         )
     else:
         evaluation = evaluate(load_dataset(recipe.data), named, split=split, measures=chosen, judged_only=judged_only)
@@ -89,6 +89,40 @@ def evaluate_command(
     emit("\n".join(evaluation_lines(evaluation)))
     for found in comparisons:
         emit("\n".join(["", *comparison_lines(found)]))
+
+
+def _is_qrels(dataset: str) -> bool:
+    return Path(dataset).is_file() and not dataset.endswith(".toml")
+
+
+def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], per_query: Path | None) -> None:
+    """Refuse what cannot be evaluated before a collection is read, which may take minutes."""
+    from colabel.evaluation.runs import run_file
+    from colabel.measures import parse_measure
+
+    for measure in measures:
+        parse_measure(measure)
+    twice = next((run for place, run in enumerate(runs) if run in runs[:place]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is named twice")
+    files = [run_file(run) for run in runs]
+    if per_query is None:
+        return
+    if not per_query.absolute().parent.is_dir():
+        raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
+    if per_query.exists() and any(path.exists() and path.samefile(per_query) for path in (Path(dataset), *files)):
+        raise UsageError(f"--per-query {per_query} is one of the files that are read; choose another name")
+
+
+def _check_qrels_call(overrides: tuple[str, ...]) -> None:
+    """Refuse settings that say nothing of a file of labels."""
+    source = click.get_current_context().get_parameter_source("split")
+    if source is not None and source.name == "COMMANDLINE":
+        raise UsageError("a file of labels has no splits; leave out --split, or name the folder of the collection")
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key not in ("data.relevant_from", "seed"):
+            raise UsageError(f"--set {key} would change nothing: with a file of labels, only data.relevant_from does")
 
 
 def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pairs: bool) -> str | None:
@@ -112,13 +146,17 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     rows = [[system, *(f"{values[name]:.4f}" for name in names)] for system, values in means.items()]
     shares = evaluation.unjudged_share
     unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
+    before = ", before they were taken out" if evaluation.judged_only else ""
     lines = [
         table([f"{evaluation.dataset} {evaluation.split}", *names], rows),
         f"{evaluation.queries:,} labelled queries; relevant means grade {evaluation.relevant_from} or higher",
-        f"without a judgement, of all passages in the top 10: {unjudged}",
+        f"without a judgement, of all passages in the top 10{before}: {unjudged}",
     ]
     if evaluation.without_relevant:
-        lines.append(f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run")
+        lines.append(
+            f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run in binary "
+            "measures (nDCG goes by the grades)"
+        )
     unanswered = [f"{system} {count:,}" for system, count in evaluation.unanswered.items() if count]
     if unanswered:
         lines.append(f"queries without an answer, which count 0: {', '.join(unanswered)}")

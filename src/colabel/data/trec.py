@@ -42,7 +42,7 @@ def parse_run_line(text: str) -> ScoredPassage:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Malformed(BAD_FIELD, f"the score is {score[:40]!r}; expected a number")
+        raise Malformed(BAD_FIELD, f"the score is {score[:40]!r}; expected a finite number")
     if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", rank):
         raise Malformed(BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
     return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), value)

@@ -20,11 +20,12 @@ from colabel.errors import DataError, UsageError
 from colabel.evaluation.judged import judged_only as only_judged
 from colabel.evaluation.judged import retrieved_at, unjudged_at
 from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, asks_judged, mean_values, measure_run
-from colabel.types import Qrels
+from colabel.types import Qrels, ScoredPassage
 
 log = logging.getLogger(__name__)
 
 UNJUDGED_DEPTH = 10
+_OTHER = "is it a run over another collection, or with other ids?"
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,13 @@ def evaluate_qrels(
     qrels: Path,
     runs: Mapping[str, Run | Path],
     *,
-    relevant_from: int = 1,
+    relevant_from: int | None = None,
     measures: Sequence[str] = DEFAULT_MEASURES,
     judged_only: bool = False,
 ) -> Evaluation:
     """Measure runs on a file of labels alone (TREC, BEIR or JSONL), where no collection is at hand.
+
+    Grades from ``relevant_from`` up are relevant: without it from 1, and a file of higher grades is told so.
 
     Grades below 0 (spam, or not judged, in some tracks) count as 0, as in trec_eval; Bpref and infAP, which ask what
     was judged, get them as they are.
@@ -133,7 +136,14 @@ def evaluate_qrels(
         log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, count)
     if not labels:
         raise DataError("the file has no labels", file=str(qrels))
-    about = Evaluation(qrels.name, "labels", relevant_from, {}, judged_only=judged_only)
+    highest = max(grade for held in labels.values() for grade in held.values())
+    if relevant_from is None and highest > 1:
+        log.warning(
+            "%s: grades go up to %d, and binary measures count from 1; TREC DL counts from 2 (data.relevant_from)",
+            qrels,
+            highest,
+        )
+    about = Evaluation(qrels.name, "labels", relevant_from or 1, {}, judged_only=judged_only)
     return _evaluate(labels, runs, about, measures, EVERYTHING, reader.negative)
 
 
@@ -156,6 +166,8 @@ def _evaluate(
     for system, run in runs.items():
         answers = read_run_file(run) if isinstance(run, Path) else run
         _check_run(answers, str(run) if isinstance(run, Path) else system, labels, about, passages)
+        if isinstance(run, Path) and passages is not EVERYTHING:
+            _tell_unknown(answers, str(run), about, passages)
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
         answers = only_judged(labels, answers) if about.judged_only else answers
@@ -164,22 +176,37 @@ def _evaluate(
             found |= measure_run(graded, answers, asking, relevant_from=about.relevant_from)
         per_query[system] = found
     without = sum(all(grade < about.relevant_from for grade in held.values()) for held in labels.values())
+    if without == len(labels):
+        raise DataError(
+            f"no query of {about.dataset} has a passage of grade {about.relevant_from} or higher, so none is relevant; "
+            "lower 'data.relevant_from'"
+        )
     return replace(about, per_query=per_query, unjudged=unjudged, retrieved=retrieved, without_relevant=without)
 
 
 def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: Container[object]) -> None:
-    """Refuse a run of something else."""
-    if not any(query_id in labels for query_id in run):
+    """Refuse a run of something else; tell what of it is left out or unknown."""
+    where = about.dataset if passages is EVERYTHING else f"the split '{about.split}' of {about.dataset}"
+    without = sum(query_id not in labels for query_id in run)
+    if without == len(run):
         raise DataError(
-            f"{name}: none of its {len(run)} queries has labels in the split '{about.split}' of {about.dataset}; is it "
-            "a run of another split or collection?"
+            f"{name}: none of its {len(run)} queries has labels in {where}; is it a run of another split or collection?"
         )
+    if without:
+        log.info("%s: %d of its %d queries have no labels in %s and are left out", name, without, len(run), where)
     finds = any(run.values())  # one that finds nothing at all is measured: 0
     if finds and not any(passage in passages for held in run.values() for passage in held):
-        raise DataError(
-            f"{name}: none of its passages is in {about.dataset}; is it a run over another collection, or with other "
-            "ids?"
-        )
+        raise DataError(f"{name}: none of its passages is in {about.dataset}; {_OTHER}")
+    if finds and not any(passage in held for query_id, held in labels.items() for passage in run.get(query_id, ())):
+        log.warning("%s: none of its passages has a label; %s", name, _OTHER)
+
+
+def _tell_unknown(run: Run, name: str, about: Evaluation, passages: Container[object]) -> None:
+    """Tell how many passages of another program's run the collection does not have."""
+    found = {passage for held in run.values() for passage in held}
+    unknown = sum(passage not in passages for passage in found)
+    if unknown:
+        log.warning("%s: %d of its %d passages are not in %s", name, unknown, len(found), about.dataset)
 
 
 def write_per_query(evaluation: Evaluation, path: Path) -> None:
@@ -196,12 +223,24 @@ def write_per_query(evaluation: Evaluation, path: Path) -> None:
     write_text(path, text.getvalue())
 
 
-def read_run_file(path: Path) -> dict[str, dict[str, float]]:
-    """Query id → passage id → score of a TREC run file, or of a folder that ``rank`` wrote."""
+def run_file(path: Path) -> Path:
+    """The TREC run file of a run: the file itself, or the one in a folder that ``rank`` wrote."""
     file = path / "run.trec" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"{path}: no such run; expected a TREC run file or a folder that `colabel rank` wrote")
+        found = "a folder without run.trec" if path.is_dir() else "no such run"
+        raise UsageError(f"{path}: {found}; expected a TREC run file or a folder that `colabel rank` wrote")
+    return file
+
+
+def read_run_file(path: Path) -> dict[str, dict[str, float]]:
+    """Query id → passage id → score of a TREC run file, or of a folder that ``rank`` wrote.
+
+    The score alone orders passages; where the ranks of a file contradict it, that is told.
+    """
+    file = run_file(path)
     run: dict[str, dict[str, float]] = {}
+    before: dict[str, ScoredPassage] = {}
+    contradicted: set[str] = set()
     for located in read_run(file, Strict()):
         scored = located.value
         answers = run.setdefault(scored.query_id, {})
@@ -212,6 +251,12 @@ def read_run_file(path: Path) -> dict[str, dict[str, float]]:
                 line=located.line,
             )
         answers[scored.passage_id] = scored.score
+        last = before.get(scored.query_id, scored)
+        if (scored.rank - last.rank) * (scored.score - last.score) > 0:
+            contradicted.add(scored.query_id)
+        before[scored.query_id] = scored
     if not run:
         raise DataError("the run file is empty", file=str(file))
+    if contradicted:
+        log.warning("%s: the ranks of %d queries contradict the scores; scores count", path, len(contradicted))
     return run

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from colabel.artefacts import write_json
+from colabel.errors import UsageError
 from colabel.pipeline.systems import TUNED
 from colabel.settings import Recipe
 
@@ -22,6 +23,25 @@ def note_settings(recipe: Recipe, out: Path) -> None:
     """Write down what a folder is run with."""
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / RECIPE_FILE, recipe.as_dict())
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder in which a file of somebody else has the name of the settings.
+
+    Raises:
+        UsageError: it has.
+    """
+    path = out / RECIPE_FILE
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; expected a folder")
+    if not path.exists():
+        return
+    try:
+        ours = {"data", "train", "distil"} <= set(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        ours = False
+    if not ours:
+        raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
 
 
 def changed_settings(recipe: Recipe, out: Path) -> list[str]:

@@ -13,7 +13,7 @@ from colabel.artefacts import folder_lock, read_manifest
 from colabel.collective import PrfRanker
 from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
 from colabel.pipeline.chain import Chain, StudentSettings
-from colabel.pipeline.changes import RECIPE_FILE, changed_settings, note_settings
+from colabel.pipeline.changes import RECIPE_FILE, changed_settings, check_folder, note_settings
 from colabel.pipeline.checks import check_training
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
@@ -49,7 +49,9 @@ def study(
     """
     check_training(recipe)
     comparison = Study(recipe, out, progress)
+    check_folder(out)
     with folder_lock(out):
+        comparison.check_data()  # before the report of a finished study is set aside for this one
         begin(recipe, out)
         with comparison.bench:
             comparison.run_all()
@@ -88,6 +90,7 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]
     Nothing is written either, unless it has ``begun``: then the data and the untrained encoder stay for it in ``out``.
     """
     check_training(recipe)
+    check_folder(out)
     comparison = Study(recipe, out, SILENT)
     bench, changed = comparison.bench, changed_settings(recipe, out)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:

@@ -10,7 +10,7 @@ from colabel.artefacts import folder_lock, write_json
 from colabel.data.splits import TEST
 from colabel.evaluation import Evaluation, compare, evaluate
 from colabel.pipeline.chain import Chain
-from colabel.pipeline.changes import changed_settings, note_settings
+from colabel.pipeline.changes import changed_settings, check_folder, note_settings
 from colabel.pipeline.checks import check_run
 from colabel.pipeline.planning import plan_run, time_left
 from colabel.pipeline.systems import System, collective_slug, parse_system
@@ -45,6 +45,7 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
     """
     system = student_system(teacher, recipe)
     check_run(system, recipe)
+    check_folder(out)
     with folder_lock(out), Workbench(recipe, out, progress) as bench:
         chain = Chain(bench, out, recipe.seed)
         folder = chain.student_folder(system)

@@ -41,6 +41,8 @@ class Rows(abc.ABC):
     def __init__(self, recipe: Recipe, out: Path, systems: Sequence[System], progress: Progress = SILENT) -> None:
         self.recipe, self.out, self.progress = recipe, out, progress
         self.systems = list(systems)
+        if not self.systems:
+            raise SettingsError("'study.systems' names no row; name some, such as 'colbert' and 'collective-0.5'")
         slugs = [system.slug for system in self.systems]
         twice = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
         if twice is not None:
@@ -77,8 +79,8 @@ class Rows(abc.ABC):
         """A row's system."""
         return next(system for system in self.systems if system.slug == slug)
 
-    def run_all(self) -> None:
-        """Rank the test queries with every row."""
+    def check_data(self) -> None:
+        """Refuse a collection without anything to find, and measures that cannot be taken of it."""
         dataset = self.bench.dataset
         if TEST not in dataset.splits:
             raise DataError(
@@ -86,6 +88,15 @@ class Rows(abc.ABC):
             )
         for measure in self.recipe.study.measures:
             measure_from(measure, dataset.relevant_from)
+        if not dataset.positives(TEST):
+            raise DataError(
+                f"no test query of {dataset.name} has a passage of grade {dataset.relevant_from} or higher, so there "
+                "is nothing to find; lower 'data.relevant_from'"
+            )
+
+    def run_all(self) -> None:
+        """Rank the test queries with every row."""
+        self.check_data()
         task = self.progress.start("study", len(self.rows), "rows")
         for system, seed in self.rows:
             if system.slug in self.failed:  # without its first seed a row is not shown
@@ -103,7 +114,7 @@ class Rows(abc.ABC):
         task.close()
         if not any(self.finished(system.slug) for system in self.systems):
             reasons = "; ".join(f"{slug}: {reason}" for slug, reason in self.failed.items())
-            raise DataError(f"no system of the comparison on {dataset.name} has finished ({reasons})")
+            raise DataError(f"no system of the comparison on {self.bench.dataset.name} has finished ({reasons})")
 
     def fail(self, system: System, seed: int, reason: str) -> None:
         """Take note of a row without a ranking."""

@@ -53,8 +53,9 @@ def transfer(
     if systems:
         recipe = _with_rows(recipe, finished, systems)
     with folder_lock(out):
-        _begin(source, data, out)
         rows = Transfer(finished, source, recipe, data, out, progress)
+        rows.check_data()  # before the report of an earlier transfer is set aside for this one
+        _begin(source, data, out)
         rows.run_all()
         missed: list[str] = []
         quality = part("the quality of labels", rows.label_quality, missed) or ()
