@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from colabel.errors import UsageError
-from colabel.evaluation import holm, paired_test, randomisation_test, t_test
+from colabel.evaluation import Evaluation, compare, holm, paired_test, randomisation_test, t_test
 from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means, bootstrap_unpaired
 
 
@@ -196,3 +196,19 @@ def test_means_over_seeds_that_are_equal_but_for_rounding_are_equal() -> None:
     found = paired_test(dict.fromkeys(queries, first) | {"q": 1.0}, dict.fromkeys(queries, second) | {"q": 1.0})
     assert (found.better, found.equal, found.worse) == (0, 6, 0)
     assert (found.t_test, found.randomisation) == (1.0, 1.0)
+
+
+def test_a_system_that_is_another_counts_once() -> None:
+    """Holm's family is of distinct systems: three pairs of a, b and c, and c again as d."""
+    values = {"a": (0.1, 0.2, 0.3, 0.4), "b": (0.2, 0.3, 0.5, 0.5), "c": (0.5, 0.4, 0.7, 0.9)}
+    values["d"] = values["c"]
+    per_query = {name: {"AP": {f"q{n}": value for n, value in enumerate(one)}} for name, one in values.items()}
+    whole = compare(Evaluation("x", "test", 1, per_query), "AP")
+    part = compare(Evaluation("x", "test", 1, {name: per_query[name] for name in "abc"}), "AP")
+    assert (len(whole.pairs), whole.family, part.family) == (6, 3, 3)
+    corrected = {(pair.system, pair.against): pair.t_test_holm for pair in whole.pairs}
+    assert {pair: p for pair, p in corrected.items() if "d" not in pair} == {
+        (pair.system, pair.against): pair.t_test_holm for pair in part.pairs
+    }
+    assert corrected["d", "a"] == corrected["c", "a"]
+    assert corrected["d", "c"] == 1.0

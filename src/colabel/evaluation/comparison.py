@@ -63,6 +63,7 @@ class Comparison:
     baseline: str | None
     lines: tuple[Line, ...]
     pairs: tuple[Pair, ...]
+    family: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -83,7 +84,8 @@ def compare(
 ) -> Comparison:
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
 
-    The pairs of the table are one family for Holm's correction. Both tests are made of every pair; ``test`` names
+    The pairs of the table are one family for Holm's correction; a system whose values are those of an earlier one (a β
+    that tuning found again) is that system, and its pairs count once. Both tests are made of every pair; ``test`` names
     the one that the letters follow. Differences are the later system − the earlier one, or system − baseline.
 
     Args:
@@ -107,11 +109,23 @@ def compare(
         )
         for pair, both in zip(wanted, common, strict=True)
     ]
-    corrected = zip(
-        holm([found.t_test for found in tests]), holm([found.randomisation for found in tests]), strict=True
+    double = _doubles(systems, measure, values, seeds or {})
+    same = [tuple(double[name] for name in pair) for pair in wanted]  # of what is one system a test says nothing
+    family = {names: found for names, found in zip(same, tests, strict=True) if names[0] != names[1]}
+    corrected = dict(
+        zip(
+            family,
+            zip(
+                holm([found.t_test for found in family.values()]),
+                holm([found.randomisation for found in family.values()]),
+                strict=True,
+            ),
+            strict=True,
+        )
     )
     pairs = tuple(
-        Pair(*names, found, *p, both) for names, found, p, both in zip(wanted, tests, corrected, common, strict=True)
+        Pair(*names, found, *corrected.get(which, (found.t_test, found.randomisation)), both)
+        for names, which, found, both in zip(wanted, same, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
     lines = tuple(
@@ -124,7 +138,23 @@ def compare(
         )
         for system in systems
     )
-    return Comparison(measure, test, alpha, baseline, lines, pairs)
+    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family))
+
+
+def _doubles(
+    systems: Sequence[str],
+    measure: str,
+    values: Mapping[str, Mapping[str, float]],
+    seeds: Mapping[str, Mapping[int, PerQuery]],
+) -> dict[str, str]:
+    """System → the first with the same values of every query and seed: most often itself."""
+    first: dict[Any, str] = {}
+    found = {}
+    for system in systems:
+        held = {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {None: values[system]}
+        key = tuple((seed, tuple(sorted(one.items()))) for seed, one in sorted(held.items(), key=str))
+        found[system] = first.setdefault(key, system)
+    return found
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from colabel.types import Qrels, ScoredPassage
 
 log = logging.getLogger(__name__)
 
+AnyRun = Run | Path | Callable[[], Run]
 UNJUDGED_DEPTH = 10
 _OTHER = "is it a run over another collection, or with other ids?"
 
@@ -94,13 +95,15 @@ class Evaluation:
 
 def evaluate(
     dataset: Dataset,
-    runs: Mapping[str, Run | Path],
+    runs: Mapping[str, AnyRun],
     *,
     split: str = "test",
     measures: Sequence[str] = DEFAULT_MEASURES,
     judged_only: bool = False,
 ) -> Evaluation:
     """Measure runs (in memory, TREC files, or folders that ``rank`` wrote) on the labels of a split.
+
+    A run may also be a function that gives it: it is then in memory only while it is measured.
 
     Queries that a run does not answer count 0; queries of a run that have no labels are left out. With
     ``judged_only``, passages without a judgement are taken out of the runs first.
@@ -116,7 +119,7 @@ def evaluate(
 
 def evaluate_qrels(
     qrels: Path,
-    runs: Mapping[str, Run | Path],
+    runs: Mapping[str, AnyRun],
     *,
     relevant_from: int | None = None,
     measures: Sequence[str] = DEFAULT_MEASURES,
@@ -149,7 +152,7 @@ def evaluate_qrels(
 
 def _evaluate(
     labels: Qrels,
-    runs: Mapping[str, Run | Path],
+    runs: Mapping[str, AnyRun],
     about: Evaluation,
     measures: Sequence[str],
     passages: Container[object],
@@ -164,7 +167,7 @@ def _evaluate(
     graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
     per_query, unjudged, retrieved = {}, {}, {}
     for system, run in runs.items():
-        answers = read_run_file(run) if isinstance(run, Path) else run
+        answers = read_run_file(run) if isinstance(run, Path) else run() if callable(run) else run
         _check_run(answers, str(run) if isinstance(run, Path) else system, labels, about, passages)
         if isinstance(run, Path) and passages is not EVERYTHING:
             _tell_unknown(answers, str(run), about, passages)

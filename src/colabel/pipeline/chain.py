@@ -14,6 +14,7 @@ from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.index import Index
 from colabel.labels import Labels, label, open_labels
 from colabel.pipeline.checks import check_run, check_system, check_training
+from colabel.pipeline.once import MadeOnce
 from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.ranking import LateInteraction, Ranking, rank
@@ -79,9 +80,10 @@ class Chain:
         self.recipe, self.progress = bench.recipe, bench.progress
         self._targets: dict[str, Target] = {}
         self._trained: dict[int, Path] = {}
+        self._untrained: dict[int, Exception] = {}
         self._reranked: list[str] = []
 
-    @cached_property
+    @MadeOnce
     def theta(self) -> Path:
         """θ: trained from hard labels against BM25's negatives, or the recipe's own late-interaction checkpoint."""
         if self.bench.takes_teacher:
@@ -101,14 +103,14 @@ class Chain:
         )
         return trained.folder
 
-    @cached_property
+    @MadeOnce
     def index(self) -> Index:
         """The collection indexed by θ."""
         if not is_main_process():
             return Index.open(self.out / "index")
         return self.bench.build_index(self.out / "index", str(self.theta))
 
-    @cached_property
+    @MadeOnce
     def knowledge(self) -> Knowledge:
         """θ's ranking of the training queries and their collective knowledge."""
         if not is_main_process():
@@ -125,7 +127,7 @@ class Chain:
             progress=self.progress,
         )
 
-    @cached_property
+    @MadeOnce
     def groups(self) -> Groups:
         """The queries and passages of every step, the same for all students."""
         settings = self.recipe.distil
@@ -207,8 +209,16 @@ class Chain:
         settings = self.recipe.cross_encoder
         if settings.checkpoints:
             return Path(settings.checkpoints[number])
+        if number in self._untrained:
+            raise self._untrained[number]
         if number not in self._trained:
-            self._trained[number] = train_cross_encoder(
+            self._trained[number] = self._train_cross_encoder(number)
+        return self._trained[number]
+
+    def _train_cross_encoder(self, number: int) -> Path:
+        settings = self.recipe.cross_encoder
+        try:
+            return train_cross_encoder(
                 self.bench.dataset,
                 self.knowledge.ranking,
                 settings.models[number],
@@ -218,7 +228,9 @@ class Chain:
                 device=self.recipe.encoder.device,
                 progress=self.progress,
             )
-        return self._trained[number]
+        except Exception as error:  # rows that need it do not try again
+            self._untrained[number] = error
+            raise
 
     def teacher(self, system: System) -> Teacher:
         """The teacher of a student's labels."""
@@ -247,7 +259,7 @@ class Chain:
     def labels(self, system: System) -> Labels:
         """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
         if not is_main_process():
-            return open_labels(self.out / "labels" / system.slug)
+            return open_labels(self.out / "labels" / system.made_as)
         only = self.groups.pairs() if system.needs_cross_encoder else None
         for found in self.cross_encoder_quality(system):
             log.info("%s", found)
@@ -255,7 +267,7 @@ class Chain:
             self.knowledge,
             self.bench.dataset,
             self.teacher(system),
-            self.out / "labels" / system.slug,
+            self.out / "labels" / system.made_as,
             settings=self.recipe.labels,
             only=only,
             progress=self.progress,
@@ -263,9 +275,9 @@ class Chain:
 
     def target(self, system: System) -> Target:
         """What a student learns from, made once: a dear teacher is not asked again, by no process of several."""
-        if system.slug not in self._targets:
-            self._targets[system.slug] = self._make_target(system)
-        return self._targets[system.slug]
+        if system.made_as not in self._targets:
+            self._targets[system.made_as] = self._make_target(system)
+        return self._targets[system.made_as]
 
     def _make_target(self, system: System) -> Target:
         if system.target == "hard":
@@ -292,7 +304,7 @@ class Chain:
 
     def train_student(self, system: System, settings: StudentSettings, out: Path) -> TrainedModel:
         """Train a student with some settings; the passages that it sees are those of the recipe's."""
-        about: dict[str, Any] = {"system": system.slug}
+        about: dict[str, Any] = {"system": system.made_as}
         if system.target in ("collective", "mixed"):
             about |= describe_collective(self.recipe.collective, beta=system.beta)
         if system.needs_cross_encoder:
@@ -359,7 +371,7 @@ class Chain:
 
     def student_folder(self, system: System) -> Path:
         """Where a student's model and index are."""
-        return self.out / "students" / system.slug
+        return self.out / "students" / system.made_as
 
 
 def _make(*stages: object) -> None:

@@ -200,11 +200,20 @@ class Study(Rows):
         return training_times(self.first.student_folder(system) / "model", settings)
 
     def seconds_before(self, system: System) -> float | None:
-        """Seconds from the plain encoder to a student's start: those of θ and its ranking of the training queries."""
-        if system.from_plain:
-            return 0.0
-        trained = 0.0 if self.bench.takes_teacher else seconds_of(self.first.out / "theta")
-        return None if trained is None else trained + self._ranking_seconds()
+        """Seconds from the plain encoder to a student's labels: θ, its ranking of the training queries, cross-encoders.
+
+        Cross-encoders that the recipe brings as checkpoints were trained by others and take none. A row that starts
+        from the plain encoder is not charged with θ, whose ranking its cross-encoders had negatives from.
+        """
+        if self.recipe.cross_encoder.checkpoints:
+            readers: list[float | None] = []
+        else:
+            folder = self.first.out / "cross-encoders"
+            readers = [seconds_of(folder / str(number)) for number in range(self._models(system))]
+        before = 0.0 if system.from_plain or self.bench.takes_teacher else seconds_of(self.first.out / "theta")
+        ranked = 0.0 if system.from_plain else self._ranking_seconds()
+        known = [seconds for seconds in (before, *readers) if seconds is not None]
+        return sum(known) + ranked if len(known) == 1 + len(readers) else None
 
     def costs(self, system: System) -> dict[str, Any]:
         """Seconds of a row's first seed, labelled pairs and passes of a transformer.
@@ -226,7 +235,7 @@ class Study(Rows):
                 "encoder_passes": self._models(system) * pairs,
             }
         found: dict[str, Any] = {"hard negatives": self._ranking_seconds()}
-        labels = chain.out / "labels" / system.slug
+        labels = chain.out / "labels" / system.made_as
         if not labels.exists():
             return {"seconds": {**found, "training": training}}
         manifest = read_manifest(labels)
@@ -253,6 +262,7 @@ class Study(Rows):
         index = self.first.index.folder
         folders = (
             index / ("tokens" if (index / "tokens").exists() else "statistics"),
+            index / "ivf",  # of a large collection
             self.first.out / "knowledge" / "queries",
             self.first.out / "knowledge" / "ranking",
         )

@@ -68,9 +68,9 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         suggestions=suggestions,
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
-        trials={slug: found for system in study.systems if (found := study.trials.found(slug := system.slug))},
+        trials={system.slug: found for system in study.systems if (found := study.trials.found(system))},
         seconds=_stage_seconds(study),
-        notes=(*study.lost, *verdicts, *missed),
+        notes=(*study.lost, *study.shallow, *verdicts, *missed),
     )
 
 
@@ -206,6 +206,7 @@ def _stage_seconds(study: Study) -> dict[str, float]:
         "training θ": chain.out / "theta",
         "encoding the collection": chain.out / "index" / "tokens",
         "encoding the collection in shards": chain.out / "index" / "statistics",
+        "approximate index": chain.out / "index" / "ivf",
         "ranking the training queries": chain.out / "knowledge" / "ranking",
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }

@@ -84,7 +84,7 @@ def evaluate_run(bench: Workbench, chain: Chain, system: System) -> Evaluation |
     queries = bench.dataset.split_queries(TEST)
     depth, runs = bench.recipe.rank.depth, {}
     for name, ranker in rankers.items():
-        runs[name] = rank(ranker, queries, bench.out / "runs" / name, depth=depth, progress=bench.progress).run()
+        runs[name] = rank(ranker, queries, bench.out / "runs" / name, depth=depth, progress=bench.progress).run
     evaluation = evaluate(bench.dataset, runs, measures=MEASURES)
     write_json(bench.out / "evaluation.json", evaluation.as_dict())
     return evaluation

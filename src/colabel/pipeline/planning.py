@@ -103,7 +103,11 @@ def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[st
     seconds = _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
     if bench.recipe.study.trials and chain.seed == bench.recipe.seed and not system.from_plain:
         seconds += _trying(bench, rate)
-    return Stage(name, present and _indexed(chain.student_folder(system) / "index"), seconds)
+    if system.tuned:  # it is the student of a β that is not known before the sweep
+        made = _finished(bench.out / "runs" / run_name(system, chain.seed, bench.recipe))
+    else:
+        made = _indexed(chain.student_folder(system) / "index")
+    return Stage(name, present and made, seconds)
 
 
 def plan_cross_encoders(
@@ -153,7 +157,7 @@ def plan_run(bench: Workbench, chain: Chain, system: System, changed: Sequence[s
     if system.target in ("hard", "uniform"):
         name, made = "collect knowledge", chain.out / "knowledge" / "ranking"
     else:
-        name, made = "collect knowledge, label", chain.out / "labels" / system.slug
+        name, made = "collect knowledge, label", chain.out / "labels" / system.made_as
     labels = own and _finished(made)
     stages.append(Stage(name, labels, 0.02 * queries))
     if system.needs_cross_encoder:

@@ -106,7 +106,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
 def _evaluate(rows: Rows) -> _Measured:
     measures, dataset = rows.recipe.study.measures, rows.bench.dataset
     finished = {slug: rows.runs[slug] for slug in _in_order(rows)}
-    runs = {f"{slug}/{seed}": ranking.run() for slug, seeds in finished.items() for seed, ranking in seeds.items()}
+    runs = {f"{slug}/{seed}": ranking.run for slug, seeds in finished.items() for seed, ranking in seeds.items()}
     groups = {slug: [f"{slug}/{seed}" for seed in seeds] for slug, seeds in finished.items()}
     apart = evaluate(dataset, runs, measures=measures)
     merged, spreads = merge_seeds(apart, groups)

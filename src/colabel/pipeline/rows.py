@@ -79,6 +79,19 @@ class Rows(abc.ABC):
         """A row's system."""
         return next(system for system in self.systems if system.slug == slug)
 
+    @property
+    def shallow(self) -> list[str]:
+        """A sentence for every measure that looks deeper than rankings go."""
+        depth = self.recipe.rank.depth
+        if depth >= len(self.bench.dataset.passages):
+            return []
+        cutoffs = {name: parse_measure(name).params.get("cutoff", 0) for name in self.recipe.study.measures}
+        return [
+            f"{name} was measured on rankings of {depth:,} passages ('rank.depth'); what lies deeper does not count."
+            for name, cutoff in cutoffs.items()
+            if cutoff > depth
+        ]
+
     def check_data(self) -> None:
         """Refuse a collection without anything to find, and measures that cannot be taken of it."""
         dataset = self.bench.dataset
@@ -88,6 +101,8 @@ class Rows(abc.ABC):
             )
         for measure in self.recipe.study.measures:
             measure_from(measure, dataset.relevant_from)
+        for sentence in self.shallow:
+            log.warning("%s", sentence)
         if not dataset.positives(TEST):
             raise DataError(
                 f"no test query of {dataset.name} has a passage of grade {dataset.relevant_from} or higher, so there "

@@ -68,6 +68,11 @@ class System:
         return dataclasses.replace(self, beta=beta, title=_collective_title(self, f"β = {beta:g}, tuned"))
 
     @property
+    def made_as(self) -> str:
+        """The slug of what is trained for it: a student whose β was tuned is the student of that β."""
+        return collective_slug(self.beta) if self.tuned and self.target and self.beta is not None else self.slug
+
+    @property
     def from_plain(self) -> bool:
         """Whether it is trained as the paper trained its cross-encoder rows: from the plain encoder, BM25 negatives."""
         return self.slug.endswith("-paper")

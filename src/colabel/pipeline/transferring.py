@@ -66,6 +66,7 @@ def transfer(
             notes=(
                 f"Systems were trained on {finished.name} (seed {recipe.seed}) and are evaluated on "
                 f"{rows.bench.dataset.name} without training.",
+                *rows.shallow,
                 *missed,
             ),
         )

@@ -91,17 +91,17 @@ class Trials:
     def __len__(self) -> int:
         return len(self._trials)
 
-    def found(self, slug: str) -> tuple[Trial, ...]:
+    def found(self, system: System) -> tuple[Trial, ...]:
         """What the trials of a row gave; nothing where it was not tuned."""
-        return self._found.get(slug, ())
+        return self._found.get(system.made_as, ())
 
     def choose(self, chain: Chain, system: System) -> StudentSettings:
         """The settings with the best value on dev, the earlier of equals; the first seed's student is then there."""
         if len(self) == 1 or system.from_plain:
             return chain.own_settings(system)
-        if system.slug not in self._found:
-            self._found[system.slug] = self._try(chain, system)
-        chosen = next(trial.name for trial in self._found[system.slug] if trial.chosen)
+        if system.made_as not in self._found:
+            self._found[system.made_as] = self._try(chain, system)
+        chosen = next(trial.name for trial in self._found[system.made_as] if trial.chosen)
         return self._trials[chosen]
 
     def _try(self, chain: Chain, system: System) -> tuple[Trial, ...]:
@@ -112,7 +112,7 @@ class Trials:
         found: dict[str, Trial] = {}
         models: dict[str, TrainedModel] = {}
         tried: list[StudentSettings] = []
-        out = self._out / system.slug
+        out = self._out / system.made_as
         own = chain.student_folder(system) / "model"
         if not (out / _folder(DEFAULT)).exists():
             with contextlib.suppress(ArtefactError):  # not trained yet, or damaged: it is trained here

@@ -148,7 +148,11 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
     columns += [Column("annotation"), Column("training until then", hint=pooled if found.origin else "")]
     columns += [
         Column("from its start", hint="annotation and training until then"),
-        Column("from the plain encoder", hint="with the training of θ and its ranking, where it starts from θ"),
+        Column(
+            "from the plain encoder",
+            hint="with the training of θ and its ranking, where it starts from θ, and of the "
+            "cross-encoders that were trained for it",
+        ),
     ]
     rows = []
     for reached in found.reached:
