@@ -13,12 +13,14 @@ from colabel.cli import cli
 from colabel.fields import Settings, allowed
 from colabel.pipeline.planning import TRAINING_PASS
 from colabel.recipe import load_recipe
-from colabel.reporting import write_index
+from colabel.reporting import results_table, write_index
 from colabel.settings import Recipe
 from docs.picture import FIGURES, TEACHERS, picture
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
+RESULTS = ("demo", "nfcorpus", "scifact", "cranfield", "semanlink")
+SYSTEMS = ("bm25", "zero-shot", "colbert", "colbert-hn", "self-kd", "ce-kd", "ce3-kd", "collective-0.5")
 PASSAGES, QUERIES = 8_841_823, 502_939  # of MS MARCO, as ir_datasets counts them
 
 
@@ -103,25 +105,26 @@ def readme_page() -> str:
         f"{encoding['tokens_per_passage']:.0f} tokens a second on {encoding['threads']} cores "
         "(`benchmarks/encoding.py`).",
     ]
-    before, rest = README.read_text(encoding="utf-8").split("<!-- figures -->\n")
-    _, after = rest.split("<!-- /figures -->\n")
-    return before + "<!-- figures -->\n" + "\n".join(lines) + "\n<!-- /figures -->\n" + after
+    page = _between(README.read_text(encoding="utf-8"), "figures", "\n".join(lines) + "\n")
+    table = results_table(DOCS / "results", "nDCG@10", RESULTS, SYSTEMS, "docs/results/")
+    return _between(page, "results", table)
 
 
 def reproducing_page() -> str:
     """The page on MS MARCO with its estimates, computed from the committed rates."""
-    page = DOCS / "reproducing.md"
-    before, rest = page.read_text(encoding="utf-8").split("<!-- estimates -->\n")
-    _, after = rest.split("<!-- /estimates -->\n")
-    return before + "<!-- estimates -->\n" + _estimates() + "<!-- /estimates -->\n" + after
+    return _between((DOCS / "reproducing.md").read_text(encoding="utf-8"), "estimates", _estimates())
 
 
 def scale_page() -> str:
     """The page on clusters with what was measured of plans and of Ray."""
-    page = DOCS / "scale.md"
-    before, rest = page.read_text(encoding="utf-8").split("<!-- plan -->\n")
-    _, after = rest.split("<!-- /plan -->\n")
-    return before + "<!-- plan -->\n" + _plans() + "<!-- /plan -->\n" + after
+    return _between((DOCS / "scale.md").read_text(encoding="utf-8"), "plan", _plans())
+
+
+def _between(page: str, name: str, text: str) -> str:
+    """The page with ``text`` between the comments that name a generated part."""
+    before, rest = page.split(f"<!-- {name} -->\n")
+    _, after = rest.split(f"<!-- /{name} -->\n")
+    return f"{before}<!-- {name} -->\n{text}<!-- /{name} -->\n{after}"
 
 
 def _plans() -> str:

@@ -55,7 +55,8 @@ def test_recipe_mirrors_the_settings(tmp_path: Path) -> None:
         ("[data]\nsource = 'x'\n[data.columns]\npassage = 'x'\n", ["'data.columns.passage'", "passage_id"]),
         ("[data]\nsource = 'x'\nlabels = 'x'\n", ["'data.labels' is 'x'", "table of strings"]),
         ("[data]\nsource = 'x'\nqueries = [1]\n", ["'data.queries' is [1]", "list of strings"]),
-        ("[data\n", ["not valid TOML", "line 1"]),
+        ("source = 'x'\n", [":1:", "unknown key 'source'; did you mean 'data.source', under [data]?"]),
+        ("[data]\nsource\n", [":2: not valid TOML", "line 2"]),
         ("x = " + "[" * 5000 + "\n", ["not valid TOML"]),
         (f"[data]\nsource='x'\n[collective]\nbeta = {'9' * 400}\n", ["'collective.beta' is 999", "1,000.0"]),
         (f"[data]\nsource='x'\nhide_seed = {'9' * 400}\n", ["'data.hide_seed' is 999", "at least 0"]),
@@ -69,6 +70,20 @@ def test_a_wrong_recipe_is_a_sentence_with_file_and_remedy(tmp_path: Path, text:
     assert message.startswith(str(tmp_path / "recipe.toml"))
     for part in expected:
         assert part in message
+
+
+def test_a_wrong_override_does_not_blame_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("[data]\nsource = 'x'\n")
+    for override, told in (
+        ("study.seeds=0", "--set study.seeds: 'study.seeds' is 0"),
+        ("trian.steps=3", "unknown key 'trian'; did you mean 'train'"),
+        ("relevant_from=2", "--set relevant_from: unknown key 'relevant_from'; did you mean 'data.relevant_from'"),
+    ):
+        with pytest.raises(SettingsError) as error:
+            load_recipe(path, [override])
+        assert told in str(error.value)
+        assert not str(error.value).startswith(str(path))
 
 
 def test_impossible_combination_in_python_too() -> None:
@@ -87,7 +102,7 @@ def test_overrides(tmp_path: Path) -> None:
     assert (loaded.collective.beta, loaded.seed, loaded.data.source) == (0.5, 3, "pydocs:100")
     with pytest.raises(SettingsError, match=r"SECTION\.KEY=VALUE"):
         recipe(tmp_path, text, "nonsense")
-    with pytest.raises(SettingsError, match=r"recipe\.toml: 'collective\.clusters' is 0"):  # not a line of the file
+    with pytest.raises(SettingsError, match=r"^--set collective\.clusters: 'collective\.clusters' is 0"):
         recipe(tmp_path, text + "[collective]\nclusters = 24\n", "collective.clusters=0")
     with pytest.raises(SettingsError, match="'seed' is not a table"):
         recipe(tmp_path, "seed = 1\n" + text, "seed.x=1")

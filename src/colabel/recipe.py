@@ -25,13 +25,18 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # besides TOML's own: numbers too long, nesting too deep
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+        place = re.search(r"\(at line (\d+)", str(error))
+        raise SettingsError(f"{path}{f':{place.group(1)}' if place else ''}: not valid TOML: {error}") from None
+    given = set(table)
     overridden = [_override(table, override) for override in overrides]
     try:
         recipe = build_recipe(table)
     except SettingsError as error:
-        line = None if any(f"'{key}'" in str(error) for key in overridden) else locate(text, str(error))
-        raise SettingsError(f"{path}{'' if line is None else f':{line}'}: {error}") from None
+        named = {part: key for key in overridden for part in (key.partition(".")[0], key) if part not in given}
+        typed = next((key for part, key in named.items() if f"'{part}'" in str(error)), None)
+        line = locate(text, str(error))
+        where = f"--set {typed}" if typed else f"{path}{'' if line is None else f':{line}'}"
+        raise SettingsError(f"{where}: {error}") from None
     return dataclasses.replace(recipe, data=_relative_to(recipe.data, path.parent, overridden))
 
 
@@ -71,6 +76,10 @@ def build_recipe(table: dict[str, Any]) -> Recipe:
         elif key in hints and key != "section":
             values[key] = value
         else:
+            owners = [name for name, kind in sections.items() if key in {one.name for one in dataclasses.fields(kind)}]
+            if owners:
+                places = " or ".join(f"'{name}.{key}', under [{name}]" for name in owners)
+                raise SettingsError(f"unknown key '{key}'; did you mean {places}?")
             valid = [field.name for field in dataclasses.fields(Recipe)]
             raise SettingsError(f"unknown key '{key}'{nearest(key, valid)}")
     return Recipe.from_mapping(values)

@@ -12,7 +12,7 @@ from studies import BAD
 
 from colabel.cli import main
 from colabel.errors import ArtefactError, UsageError
-from colabel.reporting import StudyDocument, write_index, write_pages, write_report, write_study
+from colabel.reporting import StudyDocument, results_table, write_index, write_pages, write_report, write_study
 from colabel.reporting.records import System
 
 
@@ -155,6 +155,7 @@ def test_the_index_compares_rows_on_a_seed_that_all_have(tmp_path: Path) -> None
     )
     text, rows = index_of({"several": several, "once": once}, tmp_path / "both")
     assert "¹ one seed, where others of the study have several; there, bold is the best on the first seed" in text
+    assert rows.pop("*tests corrected for*") == ["3", "3"]
     assert rows == {"BM25": ["0.100", "0.100"], "A": ["0.500", "**0.500**"], "B": ["**0.550**", "0.550¹"]}
     text, rows = index_of({"once": once}, tmp_path / "one")
     assert "¹" not in text
@@ -216,3 +217,16 @@ def test_pages_spare_what_is_not_theirs(study_folder: Path, full_study: StudyDoc
         (tmp_path / "mine" / name).unlink()
     with pytest.raises(UsageError, match=r"'caves\.reading' cannot be the name of a page"):
         write_pages(study_folder, tmp_path / "mine", "caves.reading")
+
+
+def test_some_rows_for_a_page_elsewhere(study_folder: Path, tmp_path: Path) -> None:
+    """The best of the rows that are shown is bold, and links lead to the pages."""
+    write_pages(study_folder, tmp_path / "results")
+    found = json.loads((tmp_path / "results" / "caves.json").read_text())["systems"]
+    chosen = sorted(found, key=lambda slug: found[slug]["nDCG@10"])[:2]
+    head, _, worse, better = results_table(
+        tmp_path / "results", "nDCG@10", ["caves"], chosen, "docs/results/"
+    ).splitlines()
+    assert head == "| System | [caves](docs/results/caves.md) |"
+    assert "**" not in worse
+    assert f"**{found[chosen[1]]['nDCG@10']:.3f}**" in better

@@ -151,8 +151,8 @@ def _doubles(
     first: dict[Any, str] = {}
     found = {}
     for system in systems:
-        held = {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {None: values[system]}
-        key = tuple((seed, tuple(sorted(one.items()))) for seed, one in sorted(held.items(), key=str))
+        held = {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {0: dict(values[system])}
+        key = tuple((seed, tuple(sorted(one.items()))) for seed, one in sorted(held.items()))
         found[system] = first.setdefault(key, system)
     return found
 

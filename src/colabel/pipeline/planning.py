@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
 from colabel.train.cross_encoder import share_of_layers
+
+log = logging.getLogger(__name__)
 
 _SAMPLE = 48  # passages encoded to learn this machine's speed
 TRAINING_PASS = 3.2
@@ -219,6 +222,7 @@ def training_passes(settings: FitSettings, passages: int, dev: int) -> float:
 
 def passages_per_second(bench: Workbench) -> float:
     """How fast this machine encodes a few passages of the collection."""
+    log.info("timing this machine on %d passages", min(_SAMPLE, len(bench.dataset.passages)))
     encoder = open_encoder(bench.start, bench.recipe.encoder)
     step = max(1, len(bench.dataset.passages) // _SAMPLE)
     texts = [bench.dataset.passages[row].full_text for row in range(0, len(bench.dataset.passages), step)]

@@ -1,7 +1,7 @@
 """A finished study as a page, a Markdown file and a JSON file. Nothing is computed here."""
 
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.pages import write_index, write_pages
+from colabel.reporting.pages import results_table, write_index, write_pages
 from colabel.reporting.render import ReportFiles, report, write_report
 from colabel.reporting.study_file import read_study, write_study
 
@@ -10,6 +10,7 @@ __all__ = [
     "StudyDocument",
     "read_study",
     "report",
+    "results_table",
     "write_index",
     "write_pages",
     "write_report",

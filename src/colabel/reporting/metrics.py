@@ -14,15 +14,15 @@ from colabel.reporting.records import Efficiency, QualitySet
 def metrics(document: StudyDocument) -> dict[str, Any]:
     """Plain JSON types.
 
-    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, for each slug the
-    slugs that it beats without and with Holm's correction, and every pair with the seeds compared), ``seconds``
-    (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value
-    and when each student had it), ``ratios`` (slug of a cross-encoder row → how many times as long as ``against`` it
-    takes, and the seconds of both), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``,
-    ``per_seed`` (of systems with several: slug → seed → measure → mean), ``unjudged_share`` (of the passages in the top
-    10 of all queries), ``label_quality`` (which queries → teacher → grade → AP), ``feedback`` (split → gain of
-    ColBERT-PRF …), ``feedback_difference`` (that gain on train less that on test), ``collective`` (setting → value),
-    and ``failed`` (slug → sentence; those systems are nowhere else).
+    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, how many tests were
+    corrected for, for each slug the slugs that it beats without and with Holm's correction, and every pair with the
+    seeds compared), ``seconds`` (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds;
+    ``to_target``: the measure, the value and when each student had it), ``ratios`` (slug of a cross-encoder row → how
+    many times as long as ``against`` it takes, and the seconds of both), ``intervals`` and ``spread`` (slug → measure →
+    …), ``seeds``, ``milliseconds``, ``per_seed`` (of systems with several: slug → seed → measure → mean),
+    ``unjudged_share`` (of the passages in the top 10 of all queries), ``label_quality`` (which queries → teacher →
+    grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), ``feedback_difference`` (that gain on train less that on
+    test), ``collective`` (setting → value), and ``failed`` (slug → sentence; those systems are nowhere else).
     """
     finished = document.finished
     found = {
@@ -86,6 +86,7 @@ def _significance(comparison: Comparison) -> dict[str, Any]:
         "test": comparison.test,
         "alpha": comparison.alpha,
         "baseline": comparison.baseline,
+        "tests": comparison.family or len(comparison.pairs),
         "beats": {line.system: [slugs.get(one, one) for one in line.beats] for line in comparison.lines},
         "beats_holm": {line.system: [slugs.get(one, one) for one in line.beats_holm] for line in comparison.lines},
         "pairs": [pair.as_dict() for pair in comparison.pairs],

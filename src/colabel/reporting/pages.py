@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -154,7 +155,8 @@ def write_index(folder: Path) -> Path:
     lines += [
         "",
         "The best of each column is bold. ▲ and ▼: significantly better and worse than ColBERT (paired t-test, Holm's "
-        "correction over all pairs of the study). Figures of several seeds are means.",
+        "correction over all pairs of the study, whose number stands below each column: among fewer rows a difference "
+        "is significant sooner). Figures of several seeds are means.",
     ]
     if any(unequal(study["seeds"]) for study in studies.values()):
         lines[-1] += (
@@ -173,15 +175,30 @@ def _figures(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.json")) if path.with_suffix(".md").is_file()]
 
 
-def _table(measure: str, studies: dict[str, Any]) -> list[str]:
+def results_table(folder: Path, measure: str, pages: Sequence[str], systems: Sequence[str], at: str) -> str:
+    """Some systems on some studies of a folder, for a page elsewhere from which the folder is ``at``."""
+    studies = {name: _read(folder / f"{name}.json") for name in pages}
+    return "\n".join(_table(measure, studies, systems, at)) + "\n"
+
+
+def _table(measure: str, studies: dict[str, Any], systems: Sequence[str] = (), at: str = "") -> list[str]:
     columns = {name: study for name, study in studies.items() if measure in study["measures"]}
     titles = {slug: _of_all(title) for study in columns.values() for slug, title in study["titles"].items()}
-    header = ["System", *(f"[{escaped(name)}]({name}.md)" for name in columns)]
+    header = ["System", *(f"[{escaped(name)}]({at}{name}.md)" for name in columns)]
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * len(columns)]
-    for slug, title in titles.items():
-        cells = [_cell(measure, slug, study) for study in columns.values()]
-        lines.append("| " + " | ".join([escaped(title), *cells]) + " |")
+    for slug in systems or titles:
+        cells = [_cell(measure, slug, study, systems or study["systems"]) for study in columns.values()]
+        lines.append("| " + " | ".join([escaped(titles[slug]), *cells]) + " |")
+    if not systems:
+        tests = [str(_tests(measure, study)) for study in columns.values()]
+        lines.append("| " + " | ".join(["*tests corrected for*", *tests]) + " |")
     return lines
+
+
+def _tests(measure: str, study: dict[str, Any]) -> int:
+    """How many pairs ▲ and ▼ were corrected for; files of earlier versions do not say, and then it is all."""
+    found = study["significance"].get(measure, {}).get("tests")
+    return math.comb(len(study["systems"]), 2) if found is None else int(found)
 
 
 def _of_all(title: str) -> str:
@@ -193,7 +210,7 @@ def _of_all(title: str) -> str:
     return re.sub(r"β = [^,()]+, tuned", "β tuned", title)
 
 
-def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
+def _cell(measure: str, slug: str, study: dict[str, Any], shown: Container[str]) -> str:
     value = study["systems"].get(slug, {}).get(measure)
     if value is None:
         return NONE
@@ -201,7 +218,8 @@ def _cell(measure: str, slug: str, study: dict[str, Any]) -> str:
     mark = " ▲" if "colbert" in beats.get(slug, ()) else " ▼" if slug in beats.get("colbert", ()) else ""
     seeds = study["seeds"]
     few = "¹" if single(slug, seeds) else ""
-    bold = slug in best(comparable(measure, study["systems"], seeds, study["per_seed"]))
+    values = comparable(measure, study["systems"], seeds, study["per_seed"])
+    bold = slug in best({name: one for name, one in values.items() if name in shown})
     return f"**{figure(value)}**{few}{mark}" if bold else f"{figure(value)}{few}{mark}"
 
 

@@ -151,11 +151,12 @@ def _explained(document: StudyDocument) -> tuple[Text, ...]:
         found = document.comparisons[measures[0]]
         counts = {one: document.comparisons[one].family or len(document.comparisons[one].pairs) for one in measures}
         tested = ", ".join(f"{count} for {one}" for one, count in counts.items())
+        once = ", rows with the same values counted once" if found.family else ""
         test = "paired t-test" if found.test == T_TEST else "paired randomisation test"
         parts.append(
             f"Superscripts: letters of the systems that a row significantly beats ({test}, two-sided, "
-            f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure, rows "
-            f"with the same values counted once: {tested})."
+            f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure"
+            f"{once}: {tested})."
         )
         parts += _seeds_explained(found)
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
