@@ -40,7 +40,10 @@ def settings_page() -> str:
     parts = [
         "# Recipe reference\n\nGenerated from the settings by `make docs`. A recipe is a TOML file. Paths in "
         "`[data]` are relative to the recipe's folder; all others (`encoder.model`, `labels.scores`, "
-        "`cross_encoder.checkpoints`), and those of `--set`, to the folder in which the command runs.\n"
+        "`cross_encoder.checkpoints`), and those of `--set`, to the folder in which the command runs. Defaults stand as in "
+        "TOML.\n\nOnly `data.source` is required. What is most often changed: `data.relevant_from` and `data.keep_labels`, "
+        "`encoder.model` and `encoder.passage_length` (time and memory grow with it), `train.steps` and `distil.steps`, "
+        "`collective.beta`, and for a study `study.systems`, `study.seeds` and `cross_encoder.checkpoints`.\n"
     ]
     hints = typing.get_type_hints(Recipe)
     top = [field for field in dataclasses.fields(Recipe) if not _section(hints[field.name])]
@@ -312,8 +315,13 @@ def _table(section: type[Settings], names: list[str]) -> str:
 
 def _default(field: dataclasses.Field[typing.Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return "left out" if field.default is None else f"`{field.default!r}`"
-    return "required" if field.default_factory is dataclasses.MISSING else f"`{field.default_factory()!r}`"
+        return "left out" if field.default is None else f"`{_toml(field.default)}`"
+    return "required" if field.default_factory is dataclasses.MISSING else f"`{_toml(field.default_factory())}`"
+
+
+def _toml(value: object) -> str:
+    """A default as it would stand in a recipe, and behind ``--set``."""
+    return "{}" if value == {} else json.dumps(value, ensure_ascii=False)
 
 
 def main() -> None:

@@ -138,9 +138,10 @@ def qrel_from_line(text: str) -> Qrel | None:
     elif len(columns) == 4:
         query_id, _, passage_id, grade = columns
     else:
+        run = "; six are those of a run, and labels come before runs" if len(columns) == 6 else ""
         raise Malformed(
             BAD_COLUMNS,
-            f"{len(columns)} columns; expected 3 (query, passage, grade) or 4 (query, iteration, passage, grade)",
+            f"{len(columns)} columns; expected 3 (query, passage, grade) or 4 (query, iteration, passage, grade){run}",
         )
     return Qrel(check_id(query_id.strip()), check_id(passage_id.strip()), _grade(grade.strip()))
 
