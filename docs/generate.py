@@ -40,10 +40,10 @@ def settings_page() -> str:
     parts = [
         "# Recipe reference\n\nGenerated from the settings by `make docs`. A recipe is a TOML file. Paths in "
         "`[data]` are relative to the recipe's folder; all others (`encoder.model`, `labels.scores`, "
-        "`cross_encoder.checkpoints`), and those of `--set`, to the folder in which the command runs. Defaults stand as "
-        "in TOML.\n\nOnly `data.source` is required. What is most often changed: `data.relevant_from` and "
-        "`data.keep_labels`, `encoder.model` and `encoder.passage_length` (time and memory grow with it), `train.steps` "
-        "and `distil.steps`, `collective.beta`, and for a study `study.systems`, `study.seeds` and "
+        "`cross_encoder.checkpoints`), and those of `--set`, to the folder in which the command runs. Defaults stand "
+        "as in TOML.\n\nOnly `data.source` is required. What is most often changed: `data.relevant_from` and "
+        "`data.keep_labels`, `encoder.model` and `encoder.passage_length` (time and memory grow with it), "
+        "`train.steps` and `distil.steps`, `collective.beta`, and for a study `study.systems`, `study.seeds` and "
         "`cross_encoder.checkpoints`.\n"
     ]
     hints = typing.get_type_hints(Recipe)
