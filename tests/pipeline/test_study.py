@@ -393,6 +393,34 @@ def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_agai
         transfer(tmp_path / "study", wanted.data, tmp_path / "transfer")
 
 
+def test_a_dry_run_after_an_interrupted_one_knows_what_is_of_earlier_settings(
+    wanted: Recipe, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(done[0], out)
+
+    def missing(recipe: Recipe) -> set[str]:
+        return {stage.name for stage in plan_study(recipe, out) if not stage.done}
+
+    def one_row(rows: Study) -> None:
+        rows.ranker(rows.system("colbert-hn"), rows.recipe.seed)
+        raise KeyboardInterrupt
+
+    other = replace(wanted, distil=replace(wanted.distil, learning_rate=1e-3))
+    unmade = missing(other)
+    assert {"colbert-hn, seed 0", "self-kd, seed 0"} <= unmade
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Study, "run_all", one_row)
+        study(other, out)
+    assert changed_settings(other, out) == [], "the settings are noted when a study begins"
+    assert missing(other) == unmade - {"colbert-hn, seed 0"}
+    assert "colbert-hn, seed 0" in missing(wanted), "it was made with the others"
+    assert "self-kd, seed 0" not in missing(wanted), "it is still that of the finished study"
+    study(other, out)
+    failed = {"cross-encoder 2 (model), seed 0", "ce3-kd, seed 0"}
+    assert missing(other) == failed
+
+
 def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:
     class Flaky(Study):
         def ranker(self, system: System, seed: int | None = None) -> Ranker:

@@ -77,8 +77,8 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
       colabel study recipe.toml --set study.seeds=3 --out studies/mine
     """
     from colabel import load_recipe, study
-    from colabel.pipeline import changed_settings, plan_study
-    from colabel.pipeline.changes import ROWS
+    from colabel.pipeline import plan_study
+    from colabel.pipeline.changes import ROWS, changes_since
     from colabel.pipeline.comparison import trained_once
     from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
@@ -89,10 +89,11 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         emit("\n".join([*map(str, stages), time_left(stages)]))
         if once := trained_once(settings):
             emit(f"trained with one seed, since 'study.repeated' does not name them: {', '.join(once)}")
-        changed = changed_settings(settings, out)
+        changes = changes_since(settings, out)
+        changed = sorted({*changes.last, *changes.earlier})
         results = [key for key in changed if key not in ROWS]
         if results:
-            emit(f"changed since {out} was last run: {', '.join(results)}; rows that depend on it are made again")
+            emit(f"changed since {out} was last finished: {', '.join(results)}; rows that depend on it are made again")
         if "data.source" in results:
             emit("where data.source is the same collection in another place, nothing is trained or encoded again")
         if len(results) < len(changed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +15,54 @@ from colabel.settings import Recipe
 
 RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
+EARLIER_FILE = "recipe.earlier.json"
+"""Settings of stages that a study with changed settings has not made again yet; gone when it ends."""
 _WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
 ROWS = ("study.systems", "study.seeds", "study.repeated")
 """What a report has other rows with; those that it had stay as they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """Keys of settings that are not those with which the stages of a folder were made.
+
+    Attributes:
+        last: other than in the last call.
+        earlier: other than in a call before it, of which older stages are still there.
+        since: when the last call with changed settings began; stages that were made before are of earlier ones.
+    """
+
+    last: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
+    since: float = 0.0
+
+    def of_stage(self, made: float) -> tuple[str, ...]:
+        """What has changed since a stage was made, by its time of making.
+
+        >>> changes = Changes(last=(), earlier=("train.steps",), since=20.0)
+        >>> changes.of_stage(10.0), changes.of_stage(30.0)
+        (('train.steps',), ())
+        """
+        return self.last if made >= self.since else self.earlier
 
 
 def note_settings(recipe: Recipe, out: Path) -> None:
     """Write down what a folder is run with."""
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / RECIPE_FILE, recipe.as_dict())
+
+
+def note_changed_settings(recipe: Recipe, out: Path) -> None:
+    """Write down what a folder is run with from now on, and keep what it was run with until all is made again."""
+    if changed_settings(recipe, out):
+        earlier = [*_earlier(out)[0], json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))]
+        write_json(out / EARLIER_FILE, earlier)
+    note_settings(recipe, out)
+
+
+def forget_earlier_settings(out: Path) -> None:
+    """All stages of a folder are of its settings."""
+    (out / EARLIER_FILE).unlink(missing_ok=True)
 
 
 def check_folder(out: Path) -> None:
@@ -53,6 +93,27 @@ def changed_settings(recipe: Recipe, out: Path) -> list[str]:
         before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
+    return _changed(recipe, before)
+
+
+def changes_since(recipe: Recipe, out: Path) -> Changes:
+    """What has changed since the stages of a folder were made, also where its last call was interrupted."""
+    earlier, since = _earlier(out)
+    last = changed_settings(recipe, out)
+    keys = {key: None for before in earlier for key in _changed(recipe, before)}
+    return Changes(tuple(last), tuple(keys), since)
+
+
+def _earlier(out: Path) -> tuple[list[dict[str, Any]], float]:
+    """Settings of the stages that were made before some time, and that time."""
+    path = out / EARLIER_FILE
+    try:
+        return json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
+    except (OSError, ValueError):
+        return [], 0.0
+
+
+def _changed(recipe: Recipe, before: Mapping[str, Any]) -> list[str]:
     was, now = _deciding(before), _deciding(json.loads(json.dumps(recipe.as_dict())))
     return [key for key, value in now.items() if was.get(key, value) != value]
 

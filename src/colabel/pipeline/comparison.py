@@ -13,7 +13,14 @@ from colabel.artefacts import folder_lock, read_manifest
 from colabel.collective import PrfRanker
 from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
 from colabel.pipeline.chain import Chain, StudentSettings
-from colabel.pipeline.changes import RECIPE_FILE, changed_settings, check_folder, note_settings
+from colabel.pipeline.changes import (
+    RECIPE_FILE,
+    changed_settings,
+    changes_since,
+    check_folder,
+    forget_earlier_settings,
+    note_changed_settings,
+)
 from colabel.pipeline.checks import check_training
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
@@ -56,7 +63,7 @@ def study(
         with comparison.bench:
             comparison.run_all()
             document = describe(comparison, recipe_text)
-        write_study(out, document)
+        end(out, document)
         return document, report(out)
 
 
@@ -64,7 +71,14 @@ def begin(recipe: Recipe, out: Path) -> None:
     """Note the settings of a study; until all models are of one recipe again, there is neither study nor report."""
     if changed_settings(recipe, out):
         set_report_aside(out)
-    note_settings(recipe, out)
+    note_changed_settings(recipe, out)
+
+
+def end(out: Path, document: StudyDocument) -> None:
+    """Write what a study has found; all its models are of one recipe now, unless a row failed."""
+    write_study(out, document)
+    if not any(row.failed for row in document.systems):
+        forget_earlier_settings(out)
 
 
 def set_report_aside(out: Path) -> None:
@@ -92,14 +106,14 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]
     check_training(recipe)
     check_folder(out)
     comparison = Study(recipe, out, SILENT)
-    bench, changed = comparison.bench, changed_settings(recipe, out)
+    bench, changes = comparison.bench, changes_since(recipe, out)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
-        if not begun and (not (out / RECIPE_FILE).exists() or affects_data(changed)):
+        if not begun and (not (out / RECIPE_FILE).exists() or affects_data((*changes.last, *changes.earlier))):
             bench.cache = Path(place)  # what is there belongs to other settings
         rate = passages_per_second(bench)
         rows = [(comparison.chain(seed), system) for system, seed in comparison.rows]
-        stages = [*plan_cross_encoders(rows, rate, changed), *(plan_student(*row, rate, changed) for row in rows)]
-        finished = (out / STUDY_FILE).exists() and not changed
+        stages = [*plan_cross_encoders(rows, rate, changes), *(plan_student(*row, rate, changes) for row in rows)]
+        finished = (out / STUDY_FILE).exists() and not changes.last
         stages.append(plan_measuring(bench, rows, rate, finished=finished))
     return stages
 

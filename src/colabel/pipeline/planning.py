@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from colabel.artefacts import read_manifest
+from colabel.artefacts.manifest import MANIFEST_FILE
 from colabel.data.splits import DEV, TEST, TRAIN
 from colabel.encode import open_encoder
 from colabel.errors import ArtefactError
 from colabel.pipeline.chain import CHOOSING_QUERIES, DEV_QUERIES, Chain
+from colabel.pipeline.changes import Changes
 from colabel.pipeline.rows import run_name
 from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import Workbench
@@ -86,46 +88,43 @@ def _affects_theta(changed: Sequence[str]) -> bool:
     return affects_data(changed) or any(key.split(".")[0] in ("index", "train") or key in words for key in changed)
 
 
-def plan_student(chain: Chain, system: System, rate: float, changed: Sequence[str] = ()) -> Stage:
-    """What one row of a study takes: training and indexing; rows that need neither take next to nothing.
+def _affects_cross_encoders(changed: Sequence[str]) -> bool:
+    """Whether cross-encoders that are trained from the labels must be trained again."""
+    return _affects_theta(changed) or any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
 
-    ``changed`` are the settings that are not those with which the folder was last run.
-    """
+
+def plan_student(chain: Chain, system: System, rate: float, changes: Changes) -> Stage:
+    """What one row of a study takes: training and indexing; rows that need neither take next to nothing."""
     bench = chain.bench
     name = f"{system.slug}, seed {chain.seed}"
-    present = not _affects(changed, system)
     collection = len(bench.dataset.passages) / rate
+    run = bench.out / "runs" / run_name(system, chain.seed, bench.recipe)
     if system.kind == "search" or system.slug == "bm25":
-        run = bench.out / "runs" / run_name(system, chain.seed, bench.recipe)
-        return Stage(name, present and _finished(run), 60.0)
-    if system.slug == "zero-shot":
-        return Stage(name, present and _indexed(bench.out / "zero-shot"), collection)
-    if system.slug == "colbert":
+        made, seconds = _made(run), 60.0
+    elif system.slug == "zero-shot":
+        made, seconds = _index_made(bench.out / "zero-shot"), collection
+    elif system.slug == "colbert":
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
-        return Stage(name, present and _indexed(chain.out / "index"), training + collection)
-    seconds = _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
-    if bench.recipe.study.trials and chain.seed == bench.recipe.seed and not system.from_plain:
-        seconds += _trying(bench, rate)
-    if system.tuned:  # it is the student of a β that is not known before the sweep
-        made = _finished(bench.out / "runs" / run_name(system, chain.seed, bench.recipe))
+        made, seconds = _index_made(chain.out / "index"), training + collection
     else:
-        made = _indexed(chain.student_folder(system) / "index")
-    return Stage(name, present and made, seconds)
+        # A tuned row is the student of a β that is not known before the sweep.
+        made = _made(run) if system.tuned else _index_made(chain.student_folder(system) / "index")
+        seconds = _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
+        if bench.recipe.study.trials and chain.seed == bench.recipe.seed and not system.from_plain:
+            seconds += _trying(bench, rate)
+    return Stage(name, made is not None and not _affects(changes.of_stage(made), system), seconds)
 
 
-def plan_cross_encoders(
-    rows: Sequence[tuple[Chain, System]], rate: float, changed: Sequence[str] = ()
-) -> Iterator[Stage]:
+def plan_cross_encoders(rows: Sequence[tuple[Chain, System]], rate: float, changes: Changes) -> Iterator[Stage]:
     """Training of the cross-encoders of every seed that has rows of theirs; rows share them."""
     needed: dict[Chain, int] = {}
     for chain, system in rows:
         needed[chain] = max(needed.get(chain, 0), cross_encoder_count(system, chain.recipe))
     for chain, count in needed.items():
         if count and not chain.recipe.cross_encoder.checkpoints:
-            trained_again = any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
             for number, model in enumerate(chain.recipe.cross_encoder.models[:count]):
-                made = _finished(chain.out / "cross-encoders" / str(number))
-                done = made and not trained_again and not _affects_theta(changed)
+                made = _made(chain.out / "cross-encoders" / str(number))
+                done = made is not None and not _affects_cross_encoders(changes.of_stage(made))
                 name = f"cross-encoder {number + 1} ({model.rsplit('/', 1)[-1]}), seed {chain.seed}"
                 yield Stage(name, done, _reader_training(chain.bench, model, rate))
 
@@ -238,7 +237,17 @@ def _finished(folder: Path) -> bool:
 
 
 def _indexed(folder: Path) -> bool:
-    return _finished(folder / "tokens") or _finished(folder / "statistics")
+    return _index_made(folder) is not None
+
+
+def _made(folder: Path) -> float | None:
+    """When an artefact was finished; None where there is none, or a damaged one."""
+    return (folder / MANIFEST_FILE).stat().st_mtime if _finished(folder) else None
+
+
+def _index_made(folder: Path) -> float | None:
+    tokens = _made(folder / "tokens")
+    return _made(folder / "statistics") if tokens is None else tokens
 
 
 def seconds_of(folder: Path) -> float | None:

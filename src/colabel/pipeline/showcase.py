@@ -14,13 +14,13 @@ from colabel.errors import ColabelError
 from colabel.evaluation import suggestion_precision
 from colabel.evaluation.label_quality import SuggestionPrecision, hidden_positives
 from colabel.labels import MissingLabel, find_suspects, missing_labels
-from colabel.pipeline.comparison import Study, begin, plan_study
+from colabel.pipeline.comparison import Study, begin, end, plan_study
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import duration
 from colabel.pipeline.systems import System
 from colabel.progress import SILENT, Progress
 from colabel.recipe import load_recipe, recipe_text
-from colabel.reporting import StudyDocument, report, write_study
+from colabel.reporting import StudyDocument, report
 from colabel.settings import StudySettings
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
             if slug in study.failed:
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
         document = describe(study, recipe_text(DEMO_RECIPE, overrides, note=_FULL if full else ""))
-        write_study(out, document)
+        end(out, document)
         suggested, missing = _missing(study, student)
         return DemoResult(
             document=document,
