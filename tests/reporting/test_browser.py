@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from browser import NAMES, Page, browser, installed
 
 from colabel.reporting import ReportFiles, StudyDocument
+from colabel.reporting.page import page as whole_page
+from colabel.reporting.parts import Cell, Column, Row, Section, Table
 
 NAMED = "#table-main tbody tr:not(.group) th"
 ORDER = f"Array.from(document.querySelectorAll('{NAMED}'), cell => cell.lastChild.textContent)"
@@ -69,6 +72,29 @@ def test_systems_sort_by_their_names_not_by_their_letters(page: Page, rendered: 
     assert names == sorted(names, key=str.lower)
     letters = page.value("Array.from(document.querySelectorAll('#table-main .letter'), one => one.textContent)")
     assert letters != sorted(letters), "their order is another"
+
+
+def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page: Page, tmp_path: Path) -> None:
+    names = ("β = 0.5", "–", "β = 0.25", "β = 10", "β = 9")
+    table = Table("t", "rows", (Column("System", number=False),), tuple(Row((Cell(name), Cell("1"))) for name in names))
+    table = dataclasses.replace(table, columns=(*table.columns, Column("AP")))
+    (tmp_path / "page.html").write_text(whole_page("p", (), (Section("s", "S", (table,)),)), encoding="utf-8")
+    page.show(tmp_path / "page.html", width=1280)
+    text = "cell => cell.textContent.replaceAll('\\u00a0', ' ')"
+    shown = f"Array.from(document.querySelectorAll('#table-t tbody th'), {text})"
+    page.click("#table-t thead th:first-child button")
+    assert page.value(shown) == ["β = 0.25", "β = 0.5", "β = 9", "β = 10", "–"]
+    page.click("#table-t thead th:first-child button")
+    assert page.value(shown) == ["β = 10", "β = 9", "β = 0.5", "β = 0.25", "–"]
+
+
+def test_headings_are_printed_on_every_page(page: Page, tmp_path: Path) -> None:
+    """A browser leaves room for a repeated heading but does not paint buttons in it, unless they have no box."""
+    rows = tuple(Row((Cell(f"row {number}"), Cell("1"))) for number in range(150))
+    table = Table("t", "rows", (Column("Pair", number=False), Column("randomisation")), rows)
+    (tmp_path / "page.html").write_text(whole_page("p", (), (Section("s", "S", (table,)),)), encoding="utf-8")
+    page.show(tmp_path / "page.html", width=680, media="print")
+    assert page.value("getComputedStyle(document.querySelector('thead button')).display") == "contents"
 
 
 def test_paper_shows_what_is_folded_and_which_letters(page: Page, rendered: ReportFiles) -> None:

@@ -13,6 +13,7 @@ from studies import BAD, FAILED, MEASURES
 
 from colabel.pipeline.systems import SYSTEMS
 from colabel.reporting import ReportFiles, StudyDocument, report, write_report
+from colabel.reporting.figures import p_value
 from colabel.reporting.markdown import markdown
 from colabel.reporting.page import page as whole_page
 from colabel.reporting.parts import Cell, Column, Row, Section, Table
@@ -31,6 +32,7 @@ from colabel.reporting.records import (
     Timing,
     TrainingCurve,
 )
+from colabel.reporting.sections import about
 
 VOID = {"br", "input", "link", "meta"}
 
@@ -131,7 +133,7 @@ def test_headings_can_be_sorted_by_mouse_and_keyboard(page: Checker) -> None:
 
 
 def test_the_main_table_shows_figures_letters_and_failures(html: str, full_study: StudyDocument) -> None:
-    table = html[html.index('<table id="table-main">') :]
+    table = html[html.index('<table id="table-main"') :]
     table = table[: table.index("</table>")]
     comparison = full_study.comparisons["nDCG@10"]
     best = next(line for line in comparison.lines if line.system == "collective-1")
@@ -142,7 +144,7 @@ def test_the_main_table_shows_figures_letters_and_failures(html: str, full_study
     assert f"<strong>seed\u00a00:\u00a0{compared:.3f}</strong>" in table, "by which the column is decided"
     assert f"<strong>{best.mean.mean:.3f}</strong>" not in table
     assert f"failed: {FAILED}" in table
-    groups = re.findall(r'scope="rowgroup"[^>]*>([^<]+)', table)
+    groups = re.findall(r'scope="rowgroup"[^>]*><span>([^<]+)', table)
     assert groups == ["baseline", "hard labels", "distilled", "search time"]
 
 
@@ -265,7 +267,7 @@ def test_a_group_has_one_heading_wherever_its_rows_stand() -> None:
     named = (("one", "hard"), ("two", "soft"), ("three", "hard"))
     table = Table("t", "rows", (Column("System", number=False),), tuple(Row((Cell(a),), group) for a, group in named))
     shown = whole_page("p", (), (Section("s", "S", (table,)),))
-    assert [shown.count(f">{group}</th>") for group in ("hard", "soft")] == [1, 1]
+    assert [shown.count(f">{group}</span></th>") for group in ("hard", "soft")] == [1, 1]
     assert shown.index(">one<") < shown.index(">three<") < shown.index(">two<")
 
 
@@ -349,7 +351,7 @@ def test_the_sweep_says_what_it_is_of(settings: tuple[Setting, ...], words: str,
     sweep = tuple(SweepRow(3, 24, 10, beta, {"AP": beta}) for beta in (0.25, 0.5))
     files = write_report(StudyDocument("s", ("AP",), sweep=sweep, collective=settings), tmp_path)
     text = files.markdown.read_text()
-    assert "## Sweep over the teacher's settings" in text
+    assert "## Sweep over f\\_p, f\\_c, f\\_e and β" in text
     ranker = (
         "**ColBERT-PRF as ranker (it searches again with the expanded query) on the dev queries, with feedback from"
     )
@@ -379,12 +381,15 @@ def test_a_place_beyond_the_candidates_is_not_made_up(tmp_path: Path) -> None:
 
 
 def test_the_share_of_unjudged_passages_has_a_column_where_it_is_known(tmp_path: Path) -> None:
-    system = System("a", "A", means={"AP": 0.5}, judged_only={"AP": 0.5}, unjudged_share=0.7312)
+    system = System("a", "A", means={"AP": 0.5}, judged_only={"AP": 0.6}, unjudged_share=0.7312)
     text = write_report(StudyDocument("u", ("AP",), systems=(system,)), tmp_path).markdown.read_text()
     assert text.replace("\u00a0", " ").count("unjudged of top 10 |") == 2
     assert text.count("| 73.1 % |") == 2
     note = "- unjudged of top 10: share without a judgement of the passages that all queries have in their top 10\n"
     assert text.replace("\u00a0", " ").count(note) == 2
+    same = dataclasses.replace(system, judged_only={"AP": 0.5})
+    text = write_report(StudyDocument("u", ("AP",), systems=(same,)), tmp_path).markdown.read_text()
+    assert "judged only" not in text, "there is nothing to compare"
     old = StudyDocument.from_json(
         {"format": 1, "name": "u", "measures": ["AP"], "systems": [{"slug": "a", "title": "A", "unjudged": 7.3}]}
     )
@@ -496,9 +501,16 @@ def test_intervals_say_what_they_are_and_what_they_leave_out(tmp_path: Path) -> 
 
 
 def test_intervals_are_named_in_each_chapter_that_has_some(rendered: ReportFiles) -> None:
-    chapters = rendered.markdown.read_text().split("\n## ")
-    named = {chapter.split("\n")[0] for chapter in chapters if "95 % percentile bootstrap over queries" in chapter}
-    assert named == {"Results", "Effect", "Label quality"}
+    chapters = rendered.html.read_text().split("<h2 ")
+    told = [chapter for chapter in chapters if "95 % percentile bootstrap over queries" in chapter]
+    assert [re.findall(r"^[^>]*>([^<]+)", chapter)[0] for chapter in told] == ["Results", "Effect", "Label quality"]
+
+
+def test_markdown_has_no_words_about_plots_that_it_lacks(rendered: ReportFiles) -> None:
+    chapters = re.findall("^## (.+)$", rendered.markdown.read_text(), re.MULTILINE)
+    assert "Results" in chapters
+    assert "Training" in chapters, "it has tables, too"
+    assert not {"Effect", "Query by query"} & set(chapters)
 
 
 def test_whether_judged_means_relevant(full_study: StudyDocument, tmp_path: Path) -> None:
@@ -638,3 +650,49 @@ def test_an_old_study_is_rendered_without_what_it_does_not_know(full_study: Stud
         "None",
     ):
         assert words not in text
+
+
+def test_the_top_says_what_the_student_gains_and_what_is_significant(full_study: StudyDocument) -> None:
+    facts = dict(about(full_study))
+    pair = next(
+        one
+        for one in full_study.comparisons["nDCG@10"].pairs
+        if one.system.startswith("collective-") and one.against == "colbert"
+    )
+    student = full_study.title(pair.system)
+    said = facts[f"nDCG@10, {student} − {full_study.title('colbert')}"]
+    assert said.startswith(f"{pair.test.difference.mean:+.3f}".replace("-", "−"))
+    assert said.endswith(f"after Holm's correction {p_value(pair.t_test_holm)}")
+    number = sum((one.t_test_holm or 1) < 0.05 for one in full_study.comparisons["nDCG@10"].pairs)
+    pairs = len(full_study.comparisons["nDCG@10"].pairs)
+    assert facts["significant after Holm's correction, nDCG@10"] == f"{number or 'none'} of {pairs} pairs"
+    turned = pair.difference_of("colbert")
+    assert (turned.mean, turned.low, turned.high) == (
+        -pair.test.difference.mean,
+        -pair.test.difference.high,  # type: ignore[operator]
+        -pair.test.difference.low,  # type: ignore[operator]
+    )
+
+
+def test_rows_that_are_written_the_same_are_best_together(tmp_path: Path) -> None:
+    systems = tuple(System(name, name, means={"AP": value}) for name, value in (("a", 0.50041), ("b", 0.5), ("c", 0.4)))
+    files = write_report(StudyDocument("u", ("AP",), systems=systems), tmp_path)
+    text = files.markdown.read_text()
+    assert "- highest AP: 0.500, a; b\n" in text
+    assert text.count("**0.500**") == 2
+
+
+def test_the_main_table_for_a_paper(rendered: ReportFiles, full_study: StudyDocument, tmp_path: Path) -> None:
+    text = rendered.latex.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
+    shown = [system for system in full_study.systems if system.failed is None]
+    assert len(rows) == len(shown) < len(full_study.systems)
+    assert text.count(r"\midrule") == len({system.group for system in shown})
+    line = full_study.comparisons["nDCG@10"].lines[-1]
+    row = next(row for row in rows if f"({line.letter}) &" in row)
+    assert f"{line.mean.mean:.3f}" in row
+    assert (f"$^{{{''.join(line.beats_holm)}}}$" in row) == bool(line.beats_holm)
+    assert any(one.beats_holm for one in full_study.comparisons["nDCG@10"].lines), "else the line above says nothing"
+    assert r"$\beta$" in text and "β" not in text
+    empty = write_report(StudyDocument("a_b % c", ("AP",)), tmp_path).latex.read_text()
+    assert empty.count("\n") == 1, "no table without a system"

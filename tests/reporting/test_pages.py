@@ -186,7 +186,7 @@ def test_the_command(study_folder: Path, tmp_path: Path, capsys: pytest.CaptureF
         main(["report", str(study_folder), "--pages", str(tmp_path / "results"), "--name", "c"])
     captured = capsys.readouterr()
     assert not stop.value.code, captured.err
-    assert captured.out.split()[3:] == [str(tmp_path / "results" / name) for name in ("c.md", "c.json", "README.md")]
+    assert captured.out.split()[4:] == [str(tmp_path / "results" / name) for name in ("c.md", "c.json", "README.md")]
 
 
 def test_pages_spare_what_is_not_theirs(study_folder: Path, full_study: StudyDocument, tmp_path: Path) -> None:

@@ -220,5 +220,5 @@ def test_time_has_the_training_of_cross_encoders() -> None:
     assert "4" in texts(bars), "minutes of the longest bar: 1 + 2 + 1.5"
     without = plots.cost_bars(StudyDocument("x", ("AP",), systems=systems))
     assert without is not None
-    assert without.caption == "Time of every system: annotation, training"
+    assert without.caption == "Time of every system: annotation, training; of the first seed"
     assert "cross-encoder training" not in texts(without)

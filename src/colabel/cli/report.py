@@ -22,7 +22,7 @@ def report_command(folder: Path, pages: Path | None, name: str | None) -> None:
     """Render a finished study again, without computing anything.
 
     DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
-    needs no network), report.md and metrics.json. Examples:
+    needs no network), report.md, report.tex (the main table for a paper) and metrics.json. Examples:
 
       colabel report studies/semanlink
 
@@ -38,6 +38,6 @@ def report_command(folder: Path, pages: Path | None, name: str | None) -> None:
     if name and pages is None:
         raise click.UsageError("--name is the name of a page; add --pages FOLDER")
     files = report(folder)
-    written = [files.html, files.markdown, files.metrics]
+    written = [files.html, files.markdown, files.latex, files.metrics]
     written += write_pages(folder, pages, name) if pages is not None else []
     emit("\n".join(map(str, written)))

@@ -31,6 +31,14 @@ class Pair:
     randomisation_holm: float | None
     seeds: tuple[int, ...] = ()
 
+    def difference_of(self, system: str) -> Interval:
+        """The mean difference to the other of the two, whichever was taken from which."""
+        found = self.test.difference
+        if system == self.system:
+            return found
+        low, high = (None if bound is None else -bound for bound in (found.high, found.low))
+        return dataclasses.replace(found, mean=-found.mean, low=low, high=high)
+
     def p_value(self, test: str, *, corrected: bool) -> float | None:
         """The p-value of the test called "t-test" or "randomisation"."""
         if test == T_TEST:

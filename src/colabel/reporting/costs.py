@@ -7,7 +7,7 @@ import itertools
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.figures import count, decimal, duration, figure, times
 from colabel.reporting.parts import Cell, Column, Row, Table, Text, table
-from colabel.reporting.records import Efficiency, Ratio, Trial
+from colabel.reporting.records import CROSS_ENCODER_STAGE, Efficiency, Ratio, Trial
 from colabel.reporting.results import system_cell, system_letters
 
 
@@ -53,9 +53,10 @@ def response_times(document: StudyDocument) -> tuple[Table, ...]:
 
 
 _WALL_CLOCK = (
-    "Times are those of the wall clock, with whatever else the machine did meanwhile: students of equal steps do equal "
-    "work, and what their training times differ by is that."
+    "Times are those of the first seed by the wall clock, with whatever else the machine did meanwhile: students of "
+    "equal steps do equal work, and what their training times differ by is that."
 )
+_WITHOUT_READERS = "Training the cross-encoders is not in this table; the plot of time has it as a part of its own."
 
 
 def training_costs(document: StudyDocument) -> tuple[Table, ...]:
@@ -79,7 +80,11 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
         counts = (system.pairs, system.encoder_passes, *([system.equal_passes] if equal else []))
         cells += [Cell(count(value), value) for value in counts]
         rows.append(Row(tuple(cells), system.group))
-    return table("costs", "Time and work per system", columns, rows, [_WALL_CLOCK])
+    notes = [
+        _WALL_CLOCK,
+        *([_WITHOUT_READERS] if any(stage.startswith(CROSS_ENCODER_STAGE) for stage in document.seconds) else []),
+    ]
+    return table("costs", "Time and work per system", columns, rows, notes)
 
 
 _RATIOS = {
@@ -147,7 +152,9 @@ def time_to_target(document: StudyDocument) -> tuple[Table, ...]:
     pooled = "steps × the median seconds of a step over all students with as many passages in one"
     columns += [Column("annotation"), Column("training until then", hint=pooled if found.origin else "")]
     columns += [
-        Column("from its start", hint="annotation and training until then"),
+        Column(
+            "from its start", hint="annotation and training until then, without the ranking of the training queries"
+        ),
         Column(
             "from the plain encoder",
             hint="with the training of θ and its ranking, where it starts from θ, and of the "

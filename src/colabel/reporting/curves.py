@@ -74,7 +74,17 @@ def loss_curves(document: StudyDocument) -> Plot | None:
         )
         for slug, number in student_looks(document).items()
     ]
-    return _curves(series, "loss", "Training loss over steps", "Training loss", ("steps", "loss"))
+    caption = "Training loss over steps"
+    if len({_loss_kind(slug) for slug in document.training}) > 1:
+        caption += (
+            ": cross-entropy with the labels for ColBERT, ColBERT-HN and smoothing, divergence from the teacher's "
+            "distribution for the others, so that only curves of one kind compare"
+        )
+    return _curves(series, "loss", caption, "Training loss", ("steps", "loss"))
+
+
+def _loss_kind(slug: str) -> str:
+    return "labels" if slug in ("colbert", "colbert-hn", "smoothing") else "teacher"
 
 
 def dev_curves(document: StudyDocument, *, over_seconds: bool) -> Plot | None:
@@ -137,7 +147,7 @@ def _line(axes: Axes, number: int, name: str, points: Points) -> None:
         marker=marker,
         markersize=3.5,
         markevery=(number % every, every),
-        label=shortened(name, 28),
+        label=shortened(name, 34),
     )
 
 

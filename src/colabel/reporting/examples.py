@@ -28,11 +28,13 @@ def _intro(document: StudyDocument) -> list[str]:
     """How queries, tokens and passages were chosen, and what is left out."""
     examples = document.examples
     beta = next((f" (β = {example.beta:g})" for example in examples if example.beta is not None), "")
+    matched = any(passage.matched for example in examples for passage in example.passages)
+    held = " and with the tokens of the expansion that it holds" if matched else ""
     parts = [
         f"Training queries whose labels the collective teacher{beta} changed most: those whose passages rose furthest, "
         "in sum, from their rank by φ into the teacher's first three. Labelled and feedback passages do not count for "
         "that, since the centroids come from them. Shown are the first passages by the teacher's score, each with its "
-        "rank by φ and by the teacher and with the tokens of the expansion that it holds. A labelled passage may lie "
+        f"rank by φ → by the teacher{held}. A labelled passage may lie "
         "beyond φ's candidates: its rank is then not known, only that it is behind them."
     ]
     if any(example.tokens for example in examples):
@@ -51,8 +53,12 @@ def _tokens(example: Example) -> list[str]:
     return [*(one.token for one in example.tokens), *(token for one in example.passages for token in one.matched)]
 
 
+def _heading(example: Example) -> str:
+    return example.query or f"Query {example.query_id}"
+
+
 def _card(example: Example) -> Markup:
-    heading = tag("h3", example.query or example.query_id)
+    heading = tag("h3", _heading(example))
     shown_id = tag("p", "query ", tag("code", example.query_id), class_="detail") if example.query else None
     tokens = [
         tag("li", token.token, tag("span", decimal(token.sigma), class_="detail") if token.sigma is not None else None)
@@ -100,7 +106,7 @@ def _badges(passage: ExamplePassage) -> list[str]:
 
 def _lines(example: Example) -> str:
     named = f" ({escaped(example.query_id)})" if example.query else ""
-    lines = [f"### {escaped(example.query or example.query_id)}{named}", ""]
+    lines = [f"### {escaped(_heading(example))}{named}", ""]
     if example.tokens:
         tokens = (f"{escaped(one.token)} ({decimal(one.sigma)})" for one in example.tokens)
         lines += [f"Expansion tokens (σ): {', '.join(tokens)}", ""]

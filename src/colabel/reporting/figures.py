@@ -98,3 +98,13 @@ def p_value(p: float | None) -> str:
     if p is None:
         return NONE
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
+def equals(p: float | None) -> str:
+    """A p-value behind the letter p.
+
+    >>> equals(0.25), equals(0.00001)
+    ('=\xa00.2500', '<0.0001')
+    """
+    written = p_value(p)
+    return written if written.startswith("<") else f"=\u00a0{written}"

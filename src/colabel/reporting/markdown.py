@@ -27,10 +27,18 @@ def markdown(
     lines = [f"# {escaped(title)}", "", *reading]
     lines += [f"- {escaped(name)}: {escaped(value)}" for name, value in about]
     for section in sections:
-        lines += ["", f"## {escaped(section.title)}"]
-        for part in section.parts:
-            lines += _images(part, images or {}) if isinstance(part, Plots) else _part(part)
+        if _shows(section, images or {}):
+            lines += ["", f"## {escaped(section.title)}"]
+            for part in section.parts:
+                lines += _images(part, images or {}) if isinstance(part, Plots) else _part(part)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _shows(section: Section, images: Mapping[str, str]) -> bool:
+    """Whether a section is more than words about plots that have no file."""
+    plots = [part for part in section.parts if isinstance(part, Plots)]
+    drawn = any(plot.key in images for part in plots for plot in part.plots)
+    return drawn or not plots or any(not isinstance(part, Text | Plots) for part in section.parts)
 
 
 def escaped(text: str) -> str:

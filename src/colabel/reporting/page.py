@@ -110,22 +110,25 @@ def _plot(plot: Plot) -> Markup:
 
 def _table(table: Table) -> Markup:
     heads = [_head(table, place) for place in range(len(table.columns))]
-    rows: list[Markup] = []
-    group = ""
-    order = list(dict.fromkeys(row.group for row in table.rows))
-    for row in sorted(table.rows, key=lambda row: order.index(row.group)):  # a group's rows stand under one heading
-        if row.group != group:
-            group = row.group
-            name = tag("th", group or "other", scope="rowgroup", colspan=str(len(table.columns)))
-            rows.append(tag("tr", name, class_="group"))
-        rows.append(_row(row, table))
-    body = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), id=f"table-{table.key}")
-    region = tag("div", body, class_="scroll", role="region", tabindex="0", aria_labelledby=f"caption-{table.key}")
-    size = "table" if len(table.columns) > 4 or group else "table small"
+    groups = list(dict.fromkeys(row.group for row in table.rows))
+    bodies = [_group(table, group, named=groups != [""]) for group in groups]
+    named = {"aria_labelledby": f"caption-{table.key}"}
+    body = tag("table", tag("thead", tag("tr", *heads)), *bodies, id=f"table-{table.key}", **named)
+    region = tag("div", body, class_="scroll", role="region", tabindex="0", **named)
+    size = "table" if len(table.columns) > 4 or groups != [""] else "table small"
     caption = tag("figcaption", table.caption, id=f"caption-{table.key}")
     notes = [tag("li", tag("b", f"{name}: ") if name else None, text) for name, text in table.explained]
     below = tag("ul", *notes, class_="explained") if notes else None
     return tag("figure", caption, region, below, class_=size)
+
+
+def _group(table: Table, group: str, *, named: bool) -> Markup:
+    """A group's rows under one heading."""
+    rows = [_row(row, table) for row in table.rows if row.group == group]
+    if named:
+        name = tag("th", tag("span", group or "other"), scope="rowgroup", colspan=str(len(table.columns)))
+        rows.insert(0, tag("tr", name, class_="group"))
+    return tag("tbody", *rows)
 
 
 def _head(table: Table, place: int) -> Markup:

@@ -23,7 +23,7 @@ from colabel.reporting.figures import NONE, figure
 from colabel.reporting.markdown import escaped, markdown
 from colabel.reporting.metrics import metrics
 from colabel.reporting.page import standalone_svg
-from colabel.reporting.parts import Plot, Plots, Section, Text
+from colabel.reporting.parts import Plot, Plots, Section
 from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.sections import about, sections
 from colabel.reporting.seeds import best, comparable, single, unequal
@@ -63,7 +63,6 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
     images = {key: standalone_svg(plot) for key, plot in drawn.items()}
     images = {key: svg for key, svg in images.items() if len(svg.encode()) <= _MOST_BYTES}
     links = {key: f"{name}/{key}.svg" for key in images}
-    chapters = [chapter for chapter in chapters if _shows(chapter, images)]
     text = markdown(document.name, about(document), chapters, images=links, reading=_reading(folder, name))
     (folder / name).mkdir(parents=True, exist_ok=True)
     for old in set((folder / name).glob("*.svg")) - {folder / link for link in links.values()}:
@@ -91,13 +90,6 @@ def _check_place(folder: Path, name: str) -> None:
         raise UsageError(f"{foreign[0]} is of no page that colabel wrote; choose another --pages folder or --name")
     for path in _figures(folder):
         _read(path)
-
-
-def _shows(chapter: Section, images: Container[str]) -> bool:
-    """Whether a chapter still has more than words, where it had plots and a page leaves most of them out."""
-    plots = [part for part in chapter.parts if isinstance(part, Plots)]
-    kept = any(plot.key in images for part in plots for plot in part.plots)
-    return not plots or kept or any(not isinstance(part, Plots | Text) for part in chapter.parts)
 
 
 def public(document: StudyDocument) -> StudyDocument:

@@ -154,18 +154,20 @@ def plots(
 
 
 def marked_best(rows: Sequence[Row], columns: Sequence[int]) -> list[Row]:
-    """The rows with the highest value of each of some columns marked, ties included."""
-    highest = {}
+    """The rows with the highest value of each of some columns marked, with those that are written the same."""
+    highest: dict[int, str] = {}
     for place in columns:
-        values = [row.cells[place].value for row in rows if row.failed is None]
-        highest[place] = max((value for value in values if value is not None), default=None)
+        cells = [row.cells[place] for row in rows if row.failed is None]
+        known = [(cell.value, cell.text) for cell in cells if cell.value is not None]
+        if known:
+            highest[place] = max(known)[1]
     return [
         row
         if row.failed is not None
         else dataclasses.replace(
             row,
             cells=tuple(
-                dataclasses.replace(cell, best=cell.value is not None and cell.value == highest.get(place))
+                dataclasses.replace(cell, best=cell.value is not None and cell.text == highest.get(place))
                 for place, cell in enumerate(row.cells)
             ),
         )

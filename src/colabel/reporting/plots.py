@@ -55,12 +55,10 @@ def difference(document: StudyDocument, place: int, measure: str) -> Plot | None
         return None
     against: dict[str, Mean] = {}
     for pair in comparison.pairs:
-        value = pair.test.difference
-        if pair.against == reference.slug:
-            against[pair.system] = Mean(value.mean, value.low, value.high)
-        elif pair.system == reference.slug:
-            low, high = (None if bound is None else -bound for bound in (value.high, value.low))
-            against[pair.against] = Mean(-value.mean, low, high)
+        if reference.slug in (pair.system, pair.against):
+            other = pair.against if pair.system == reference.slug else pair.system
+            value = pair.difference_of(other)
+            against[other] = Mean(value.mean, value.low, value.high)
     if against:
         against[reference.slug] = Mean(0.0)
     found = [(system, against[system.slug]) for system in document.finished if system.slug in against]
@@ -159,7 +157,7 @@ def response_bars(document: StudyDocument) -> Plot | None:
         axes.plot([time.median, time.p95], [place, place], color=INK, linewidth=1)
         axes.plot([time.p95], [place], color=INK, marker="|", markersize=6)
         axes.annotate(
-            decimal(time.median),
+            f"{decimal(time.median)} (p95 {decimal(time.p95)})",
             (max(time.median, time.p95), place),
             (5, 0),
             textcoords="offset points",
@@ -167,7 +165,7 @@ def response_bars(document: StudyDocument) -> Plot | None:
             fontsize=8,
         )
     _name_rows(axes, [system.title for system, _ in found])
-    axes.margins(x=0.12)
+    axes.margins(x=0.3)
     axes.set_xlim(left=0)
     axes.set_xlabel("milliseconds")
     axes.set_title("Median, with a line to the 95th percentile")
@@ -206,6 +204,7 @@ def cost_bars(document: StudyDocument) -> Plot | None:
     drawn.legend(loc="outside lower center", ncols=2 if len(parts) == 4 else min(3, len(parts)))
     caption = f"Time of every system: {', '.join(parts)}"
     caption += " (once for all rows that a cross-encoder teaches)" if _READERS in parts else ""
+    caption += "; of the first seed"
     return finished(drawn, "cost-bars", caption)
 
 

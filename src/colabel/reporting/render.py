@@ -1,4 +1,4 @@
-"""Render a finished study: ``report.html``, ``report.md`` and ``metrics.json`` from ``study.json``."""
+"""Render a finished study: ``report.html``, ``report.md``, ``report.tex`` and ``metrics.json`` from ``study.json``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from colabel.artefacts import write_json, write_text
 from colabel.reporting.canvas import style
 from colabel.reporting.document import StudyDocument
+from colabel.reporting.latex import latex
 from colabel.reporting.markdown import markdown
 from colabel.reporting.metrics import metrics
 from colabel.reporting.page import page
 from colabel.reporting.sections import about, sections
 from colabel.reporting.study_file import read_study
 
-HTML, MARKDOWN, METRICS = "report.html", "report.md", "metrics.json"
-REPORT_FILES = (HTML, MARKDOWN, METRICS)
+HTML, MARKDOWN, LATEX, METRICS = "report.html", "report.md", "report.tex", "metrics.json"
+REPORT_FILES = (HTML, MARKDOWN, LATEX, METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ReportFiles:
 
     html: Path
     markdown: Path
+    latex: Path
     metrics: Path
 
 
@@ -41,8 +43,12 @@ def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
     with style():
         chapters = sections(document)
     facts = about(document)
-    texts = {MARKDOWN: markdown(document.name, facts, chapters), HTML: page(document.name, facts, chapters)}
-    files = ReportFiles(folder / HTML, folder / MARKDOWN, folder / METRICS)
+    texts = {
+        MARKDOWN: markdown(document.name, facts, chapters),
+        LATEX: latex(document),
+        HTML: page(document.name, facts, chapters),
+    }
+    files = ReportFiles(*(folder / name for name in REPORT_FILES))
     write_json(files.metrics, metrics(document))
     for name, text in texts.items():
         write_text(folder / name, text)

@@ -50,7 +50,7 @@ def _decided(document: StudyDocument) -> str:
 def judged_only(document: StudyDocument) -> tuple[Table, ...]:
     """Measures with passages that nobody judged taken out of the runs, beside those with them."""
     letters = system_letters(document)
-    measures = [name for name in document.measures if any(name in system.judged_only for system in document.finished)]
+    measures = [name for name in document.measures if _judgements_matter(document, name)]
     columns = [Column("System", number=False)]
     for measure in measures:
         columns += [Column(measure), Column(f"{measure}, judged only")]
@@ -67,6 +67,12 @@ def judged_only(document: StudyDocument) -> tuple[Table, ...]:
     if not unequal(document.seed_counts):  # means over different numbers of seeds have no best
         rows = marked_best(rows, range(1, 1 + 2 * len(measures)))
     return table("judged", "With and without passages that have no judgement", columns, rows) if measures else ()
+
+
+def _judgements_matter(document: StudyDocument, measure: str) -> bool:
+    """Whether a measure has other values without the unjudged passages: recall at a depth beyond them does not."""
+    values = ((system.means.get(measure), system.judged_only.get(measure)) for system in document.finished)
+    return any(judged is not None and judged != mean for mean, judged in values)
 
 
 def tests(document: StudyDocument) -> tuple[Folded, ...]:
@@ -86,7 +92,7 @@ def results_section(document: StudyDocument) -> tuple[Section, ...]:
     main = results(document)
     if not main:
         return (Section("results", "Results", (Text("No system of the study has finished yet."),)),)
-    parts: tuple[Part, ...] = (*main, *_explained(document), *tests(document))
+    parts: tuple[Part, ...] = (*main, Text(explained(document)), *tests(document))
     return (Section("results", "Results", parts, switch=bool(_compared(document))),)
 
 
@@ -144,8 +150,9 @@ def _compared(document: StudyDocument) -> list[str]:
     return [measure for measure in document.measures if measure in document.comparisons]
 
 
-def _explained(document: StudyDocument) -> tuple[Text, ...]:
-    parts = [f"In brackets: interval of the mean, {INTERVAL}.", *_training_variance(document)]
+def explained(document: StudyDocument, *, intervals: bool = True) -> str:
+    """What letters and, where they are shown, intervals mean."""
+    parts = [f"In brackets: interval of the mean, {INTERVAL}.", *_training_variance(document)] if intervals else []
     measures = _compared(document)
     if measures:
         found = document.comparisons[measures[0]]
@@ -160,7 +167,7 @@ def _explained(document: StudyDocument) -> tuple[Text, ...]:
         )
         parts += _seeds_explained(found)
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
-    return (Text(" ".join(parts)),)
+    return " ".join(parts)
 
 
 def _training_variance(document: StudyDocument) -> list[str]:
@@ -180,9 +187,8 @@ def _seeds_explained(found: Comparison) -> list[str]:
     if len(compared) < 2:
         return []
     return [
-        "Systems with different numbers of seeds are compared on the seeds that both have (those of each pair stand "
-        "below), so a difference need not be that of the means in the table; BM25 and the plain encoder draw nothing "
-        "at random and have every seed."
+        "Systems with different numbers of seeds are compared on the seeds that both have, so a difference need not be "
+        "that of the means in the table; BM25 and the plain encoder draw nothing at random and have every seed."
     ]
 
 
@@ -191,9 +197,9 @@ def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mappin
         Column("Pair", number=False),
         Column("difference"),
         Column("t-test\u00a0p"),
-        Column("Holm"),
+        Column("Holm, t-test"),
         Column("randomisation\u00a0p"),
-        Column("Holm"),
+        Column("Holm, randomisation"),
         Column("better"),
         Column("equal"),
         Column("worse"),

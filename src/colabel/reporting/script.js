@@ -6,8 +6,20 @@ function compare(one, other, kind) {
   if (kind === "number") {
     return Number(one.dataset.value) - Number(other.dataset.value);
   }
-  const name = (cell) => cell.dataset.name ?? cell.textContent; // without its letter
-  return name(one).localeCompare(name(other), "en", { numeric: true });
+  const [name, against] = [one, other].map((cell) => pieces(cell.dataset.name ?? cell.textContent)); // without its letter
+  for (let place = 0; place < Math.min(name.length, against.length); place++) {
+    const numbers = [name[place], against[place]].map(Number);
+    const order = numbers.some(Number.isNaN)
+      ? name[place].localeCompare(against[place], "en")
+      : numbers[0] - numbers[1];
+    if (order) return order;
+  }
+  return name.length - against.length;
+}
+
+// Words and numbers of a text: β = 0.25 comes before β = 0.5, and 9 before 10.
+function pieces(text) {
+  return text.split(/(\d+(?:\.\d+)?)/).filter((piece) => piece !== "");
 }
 
 function sortTable(table, head) {
@@ -19,20 +31,21 @@ function sortTable(table, head) {
   table.classList.toggle("sorted", order !== "none");
   const known = (row) => {
     const cell = row.cells[place];
-    return row.cells.length > 1 && cell && cell.colSpan === 1 && (kind !== "number" || "value" in cell.dataset);
+    if (row.cells.length < 2 || !cell || cell.colSpan > 1) return false;
+    return kind === "number" ? "value" in cell.dataset : cell.textContent !== "–";
   };
-  const rows = table.rowsInOrder.slice();
+  for (const [body, rows] of table.groupsInOrder) body.append(...rows);
   if (order !== "none") {
     const sign = order === "ascending" ? 1 : -1;
+    const rows = table.groupsInOrder.flatMap(([, rows]) => rows);
     const full = rows.filter(known).sort((one, other) => sign * compare(one.cells[place], other.cells[place], kind));
-    rows.splice(0, rows.length, ...full, ...table.rowsInOrder.filter((row) => !known(row)));
+    table.tBodies[0].append(...full, ...rows.filter((row) => !known(row)));
   }
-  table.tBodies[0].append(...rows);
   told.textContent = order === "none" ? "first order" : "sorted by " + head.textContent + ", " + order;
 }
 
 for (const table of document.querySelectorAll("table")) {
-  table.rowsInOrder = Array.from(table.tBodies[0].rows);
+  table.groupsInOrder = Array.from(table.tBodies, (body) => [body, Array.from(body.rows)]);
   for (const head of table.tHead.rows[0].cells) {
     head.querySelector("button").addEventListener("click", () => sortTable(table, head));
   }

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from colabel.reporting import costs, curves, plots, teaching
 from colabel.reporting.document import StudyDocument
 from colabel.reporting.examples import examples_section
-from colabel.reporting.figures import count, duration, figure
+from colabel.reporting.figures import bounds, count, duration, equals, figure, p_value, signed
 from colabel.reporting.glossary import glossary
 from colabel.reporting.parts import Cell, Code, Column, Folded, Part, Row, Section, Text, table
 from colabel.reporting.parts import plots as side_by_side
 from colabel.reporting.results import INTERVAL, judged_only, results_section
+from colabel.reporting.seeds import best
 
 _MOST_SCATTERS = 12
 _MINILM = "minilm"
@@ -29,7 +30,7 @@ def sections(document: StudyDocument) -> list[Section]:
         *_section("time", "Response time", _times(document)),
         *_section("training", "Training", _training(document)),
         *_section("labels", "Label quality", _labels(document)),
-        *_section("sweep", "Sweep over the teacher's settings", _sweep(document)),
+        *_section("sweep", "Sweep over f_p, f_c, f_e and β", _sweep(document)),
         *examples_section(document),
         *_section("setup", "How it was run", _setup(document)),
     )
@@ -50,18 +51,51 @@ def about(document: StudyDocument) -> list[tuple[str, str]]:
     facts += [("encoder", document.models["encoder"])] if "encoder" in document.models else []
     failed = len(document.systems) - len(document.finished)
     facts.append(("systems", f"{len(document.systems)}{f', {failed} failed' if failed else ''}"))
-    return [*facts, *_highest(document), *_unlike_the_paper(document)]
+    return [*facts, *_highest(document), *_gain(document), *_significant(document), *_unlike_the_paper(document)]
 
 
 def _highest(document: StudyDocument) -> list[tuple[str, str]]:
-    """The best system by the first measure."""
+    """The best systems by the first measure, which need not differ from others significantly."""
     measure, seed = document.measures[0], document.compared_seed
-    known = [(value, slug) for slug, value in document.comparable(measure).items() if value is not None]
-    if not known:
+    values = document.comparable(measure)
+    highest = best(values)
+    names = [system.title for system in document.finished if system.slug in highest]
+    if not names:
         return []
-    value, slug = max(known, key=lambda pair: pair[0])
+    value = max(value for value in values.values() if value is not None)
     on = "" if seed is None else f" on seed {seed}, which all have"
-    return [(f"highest {measure}{on}", f"{figure(value)}, {document.title(slug)}")]
+    return [(f"highest {measure}{on}", f"{figure(value)}, {'; '.join(names)}")]
+
+
+def _gain(document: StudyDocument) -> list[tuple[str, str]]:
+    """What the study is about: the first collective student against the reference."""
+    measure, reference = document.measures[0], document.system(document.reference)
+    student = next((one for one in document.finished if one.slug.startswith("collective-")), None)
+    pairs = document.comparisons[measure].pairs if measure in document.comparisons else ()
+    if student is None or reference is None:
+        return []
+    pair = next((one for one in pairs if {one.system, one.against} == {student.slug, reference.slug}), None)
+    if pair is None:
+        return []
+    found = pair.difference_of(student.slug)
+    interval = bounds(found.low, found.high, sign=True)
+    said = [
+        f"{signed(found.mean)} {interval}".rstrip(),
+        f"p\u00a0{equals(pair.test.t_test)}",
+        f"after Holm's correction {p_value(pair.t_test_holm)}",
+    ]
+    return [(f"{measure}, {student.title} − {reference.title}", ", ".join(said))]
+
+
+def _significant(document: StudyDocument) -> list[tuple[str, str]]:
+    """How many differences are significant after correction, by the first measure."""
+    found = document.comparisons.get(document.measures[0])
+    if found is None:
+        return []
+    p_values = [pair.p_value(found.test, corrected=True) for pair in found.pairs]
+    number = sum(p is not None and p < found.alpha for p in p_values)
+    share = f"{count(number) if number else 'none'} of {count(len(p_values))} pairs"
+    return [(f"significant after Holm's correction, {document.measures[0]}", share)]
 
 
 def _unlike_the_paper(document: StudyDocument) -> list[tuple[str, str]]:
@@ -91,7 +125,8 @@ def _effect(document: StudyDocument) -> tuple[Part, ...]:
     intro = (
         f"Intervals: {INTERVAL}. Those of means hold how different the queries are. Differences are paired by query, "
         "which takes that out: whether such an interval leaves out 0 tells more than whether two intervals of means "
-        "touch."
+        "touch. Neither is corrected for the number of comparisons, as the superscripts above are: among many rows, "
+        "some intervals leave out 0 by chance."
     )
     return (*([Text(intro)] if document.comparisons else []), *shown) if shown else ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from colabel.reporting.figures import figure
 from colabel.reporting.records import SEEDLESS, Figures
 
 SeedMeans = Mapping[str, Mapping[str, Figures]]
@@ -55,10 +56,10 @@ def comparable(measure: str, means: Mapping[str, Figures], seeds: Mapping[str, i
 
 
 def best(values: Figures) -> set[str]:
-    """The slugs of the highest value.
+    """The slugs of the highest value, to the three places that are shown.
 
-    >>> sorted(best({"a": 0.5, "b": 0.5, "c": 0.1, "d": None}))
+    >>> sorted(best({"a": 0.5, "b": 0.49996, "c": 0.1, "d": None}))
     ['a', 'b']
     """
     highest = max((value for value in values.values() if value is not None), default=None)
-    return {slug for slug, value in values.items() if value is not None and value == highest}
+    return {slug for slug, value in values.items() if value is not None and figure(value) == figure(highest)}

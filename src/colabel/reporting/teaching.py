@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from colabel.reporting.document import StudyDocument
-from colabel.reporting.figures import NONE, bounds, count, decimal, figure, p_value, percent, signed
+from colabel.reporting.figures import NONE, bounds, count, decimal, equals, figure, percent, signed
 from colabel.reporting.parts import Cell, Column, Row, Table, Text, marked_best, table
 from colabel.reporting.records import Difference, Mean, QualitySet, TeacherQuality
 from colabel.reporting.results import INTERVAL
@@ -53,7 +53,17 @@ def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
         for level in levels
     ]
     best = range(2, len(columns))
-    columns += [Column("AP − φ", hint="paired by query, with bootstrap interval and paired t-test")] if tested else []
+    columns += (
+        [
+            Column(
+                "AP − φ",
+                hint="paired by query, with bootstrap interval and p of a paired t-test, neither corrected for the "
+                "number of tests",
+            )
+        ]
+        if tested
+        else []
+    )
     rows = []
     for teacher, quality in teachers.items():
         precision = quality.precision_at_recall
@@ -196,13 +206,8 @@ def _difference_cell(found: Difference | None) -> Cell:
     if found is None:
         return Cell(NONE)
     interval = bounds(found.low, found.high, sign=True)
-    detail = [interval, "" if found.p is None else f"p\u00a0{_equals(found.p)}"]
+    detail = [interval, "" if found.p is None else f"p\u00a0{equals(found.p)}"]
     return Cell(signed(found.mean), found.mean, " ".join(part for part in detail if part))
-
-
-def _equals(p: float) -> str:
-    written = p_value(p)
-    return written if written.startswith("<") else f"=\u00a0{written}"
 
 
 def _mean_cell(found: Mean | None) -> Cell:

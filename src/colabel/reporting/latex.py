@@ -1,0 +1,82 @@
+"""The main table for a paper: LaTeX for the package booktabs, lettered and with superscripts as in the paper."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from colabel.reporting.document import StudyDocument
+from colabel.reporting.markdown import letters
+from colabel.reporting.parts import Cell, Row, Table
+from colabel.reporting.results import explained, results
+
+_WRITTEN = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\u00a0": "~",
+    "β": r"$\beta$",
+    "θ": r"$\theta$",
+    "φ": r"$\phi$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": "$<$",
+    **{one: f"\\{one}" for one in "&%$#_{}"},
+}
+_SPECIAL = re.compile("|".join(map(re.escape, _WRITTEN)))
+
+
+def latex(document: StudyDocument) -> str:
+    """A floating table of all systems; the comment on top names what it needs. Intervals are left to the report."""
+    lines = [f"% {document.name}: needs \\usepackage{{booktabs}}"]
+    for table in results(document):
+        kept = [place for place, column in enumerate(table.columns) if not column.title.startswith("unjudged")]
+        lines += [
+            r"\begin{table*}",
+            r"\centering",
+            rf"\begin{{tabular}}{{l{'r' * (len(kept) - 1)}}}",
+            r"\toprule",
+            _line([escaped(table.columns[place].title) for place in kept]),
+            *_body(table, kept),
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{escaped(f'{document.name}. {table.caption}. {explained(document, intervals=False)}')}}}",
+            rf"\label{{tab:colabel-{re.sub('[^a-z0-9]+', '-', document.name.lower()).strip('-')}}}",
+            r"\end{table*}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    r"""Text that LaTeX shows as it is, on one line.
+
+    >>> escaped("50 % of f_p (β = 0.5)")
+    '50 \\% of f\\_p ($\\beta$ = 0.5)'
+    """
+    flat = " ".join(text.replace("\u00a0", "\0").split()).replace("\0", "\u00a0")
+    return _SPECIAL.sub(lambda found: _WRITTEN[found.group()], flat)
+
+
+def _body(table: Table, kept: Sequence[int]) -> list[str]:
+    """A rule before each group; systems that failed are left out."""
+    lines = []
+    for _, group in itertools.groupby((row for row in table.rows if row.failed is None), key=lambda row: row.group):
+        lines += [r"\midrule", *(_row(row, kept) for row in group)]
+    return lines
+
+
+def _row(row: Row, kept: Sequence[int]) -> str:
+    name = row.cells[0]
+    first = f"{escaped(name.text)} ({name.letter})" if name.letter else escaped(name.text)
+    return _line([first, *(_figure(row.cells[place]) for place in kept[1:])])
+
+
+def _figure(cell: Cell) -> str:
+    text = rf"\textbf{{{escaped(cell.text)}}}" if cell.best else escaped(cell.text)
+    return f"{text}$^{{{letters(cell.beats_holm).replace(' ', ',')}}}$" if cell.beats_holm else text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
