@@ -12,6 +12,8 @@ from scipy import stats
 from colabel.errors import UsageError
 from colabel.evaluation import Evaluation, compare, holm, paired_test, randomisation_test, t_test
 from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means, bootstrap_unpaired
+from colabel.evaluation.seeds import average_seeds
+from colabel.evaluation.significance import paired_tests
 
 
 def enumerated(differences: list[float]) -> float:
@@ -212,3 +214,47 @@ def test_a_system_that_is_another_counts_once() -> None:
     }
     assert corrected["d", "a"] == corrected["c", "a"]
     assert corrected["d", "c"] == 1.0
+
+
+@pytest.mark.parametrize("order", ["acb", "abc", "cab", "bca"])
+def test_a_system_counts_once_wherever_its_copy_stands(order: str) -> None:
+    """c is a again; of a and b there is one pair, whichever of them is taken from which."""
+    values = {"a": (0.1, 0.2, 0.3, 0.4), "b": (0.2, 0.3, 0.5, 0.5)}
+    values["c"] = values["a"]
+    per_query = {name: {"AP": {f"q{n}": value for n, value in enumerate(values[name])}} for name in order}
+    found = compare(Evaluation("x", "test", 1, per_query), "AP")
+    assert (len(found.pairs), found.family) == (3, 1)
+    for pair in found.pairs:
+        assert pair.t_test_holm == pair.test.t_test
+        assert pair.randomisation_holm == pair.test.randomisation
+
+
+def test_a_system_with_some_seeds_of_another_is_that_system() -> None:
+    """As a tuned β of one seed, which another row has with two: tested on both, and counted once."""
+    seeds = {
+        "a": {0: (0.1, 0.2, 0.3), 1: (0.3, 0.1, 0.6)},
+        "b": {0: (0.2, 0.4, 0.4), 1: (0.4, 0.2, 0.9)},
+        "tuned": {0: (0.2, 0.4, 0.4)},
+    }
+    held = {
+        name: {seed: {"AP": {f"q{n}": value for n, value in enumerate(one)}} for seed, one in of_seed.items()}
+        for name, of_seed in seeds.items()
+    }
+    merged = {name: average_seeds(list(of_seed.values())) for name, of_seed in held.items()}
+    found = compare(Evaluation("x", "test", 1, merged), "AP", seeds=held)
+    tests = {(pair.system, pair.against): pair for pair in found.pairs}
+    assert found.family == 1
+    assert tests["tuned", "a"].seeds == tests["b", "a"].seeds == (0, 1)
+    assert tests["tuned", "a"].test == tests["b", "a"].test
+    assert tests["tuned", "b"].t_test_holm == 1.0
+
+
+def test_many_pairs_are_tested_as_one_by_one() -> None:
+    draw = np.random.default_rng(3)
+    systems = [{f"q{n}": float(value) for n, value in enumerate(draw.random(length))} for length in (40, 40, 40, 7, 7)]
+    pairs = [(systems[0], systems[1]), (systems[3], systems[4]), (systems[2], systems[0])]
+    for found, pair in zip(paired_tests(pairs), pairs, strict=True):
+        alone = paired_test(*pair)
+        assert found.difference.low == pytest.approx(alone.difference.low, abs=1e-12)
+        assert found.difference.high == pytest.approx(alone.difference.high, abs=1e-12)
+        assert (found.t_test, found.randomisation, found.better) == (alone.t_test, alone.randomisation, alone.better)

@@ -10,7 +10,7 @@ from colabel.errors import UsageError
 from colabel.evaluation.intervals import CONFIDENCE, Interval, bootstrap_mean
 from colabel.evaluation.runs import Evaluation
 from colabel.evaluation.seeds import average_seeds
-from colabel.evaluation.significance import SAMPLES, PairedTest, holm, paired_test
+from colabel.evaluation.significance import SAMPLES, PairedTest, holm, paired_tests
 from colabel.measures import PerQuery
 
 T_TEST = "t-test"
@@ -92,9 +92,10 @@ def compare(
 ) -> Comparison:
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
 
-    The pairs of the table are one family for Holm's correction; a system whose values are those of an earlier one (a β
-    that tuning found again) is that system, and its pairs count once. Both tests are made of every pair; ``test`` names
-    the one that the letters follow. Differences are the later system − the earlier one, or system − baseline.
+    The pairs of the table are one family for Holm's correction; a system whose values are those of another (a β that
+    tuning found again) is that system: tested on the other's seeds, and its pairs count once. Both tests are made of
+    every pair; ``test`` names the one that the letters follow. Differences are the later system − the earlier one, or
+    system − baseline.
 
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
@@ -107,19 +108,16 @@ def compare(
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
     else:
         wanted = [(system, baseline) for system in systems if system != baseline]
-    common = [_common_seeds(one, other, seeds or {}) for one, other in wanted]
-    tests = [
-        paired_test(
-            *(_values(name, measure, both, seeds or {}, values) for name in pair),
-            confidence=confidence,
-            samples=samples,
-            seed=seed,
-        )
-        for pair, both in zip(wanted, common, strict=True)
-    ]
     double = _doubles(systems, measure, values, seeds or {})
-    same = [tuple(double[name] for name in pair) for pair in wanted]  # of what is one system a test says nothing
-    family = {names: found for names, found in zip(same, tests, strict=True) if names[0] != names[1]}
+    same = [(double[one], double[other]) for one, other in wanted]
+    common = [_common_seeds(*names, seeds or {}) for names in same]
+    sides = [
+        tuple(_values(name, measure, both, seeds or {}, values) for name in names)
+        for names, both in zip(same, common, strict=True)
+    ]
+    tests = paired_tests([(one, other) for one, other in sides], confidence=confidence, samples=samples, seed=seed)
+    # Of what is one system a test says nothing; and x − y is the test of y − x.
+    family = {frozenset(names): found for names, found in zip(same, tests, strict=True) if names[0] != names[1]}
     corrected = dict(
         zip(
             family,
@@ -132,7 +130,7 @@ def compare(
         )
     )
     pairs = tuple(
-        Pair(*names, found, *corrected.get(which, (found.t_test, found.randomisation)), both)
+        Pair(*names, found, *corrected.get(frozenset(which), (found.t_test, found.randomisation)), both)
         for names, which, found, both in zip(wanted, same, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
@@ -155,14 +153,17 @@ def _doubles(
     values: Mapping[str, Mapping[str, float]],
     seeds: Mapping[str, Mapping[int, PerQuery]],
 ) -> dict[str, str]:
-    """System → the first with the same values of every query and seed: most often itself."""
-    first: dict[Any, str] = {}
-    found = {}
-    for system in systems:
-        held = {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {0: dict(values[system])}
-        key = tuple((seed, tuple(sorted(one.items()))) for seed, one in sorted(held.items()))
-        found[system] = first.setdefault(key, system)
-    return found
+    """System → the first with the same values of every query on all its seeds, and perhaps more: most often itself."""
+    held = {
+        system: {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {None: values[system]}
+        for system in systems
+    }
+    most_seeds_first = sorted(systems, key=lambda system: -len(held[system]))
+
+    def is_part(one: str, other: str) -> bool:
+        return all(seed in held[other] and held[other][seed] == found for seed, found in held[one].items())
+
+    return {system: next(other for other in most_seeds_first if is_part(system, other)) for system in systems}
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, bootstrap_mean
+from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, bootstrap_means
 from colabel.paired import SAME, query_differences, t_test
 
 SAMPLES = 10_000
@@ -48,15 +48,35 @@ def paired_test(
     seed: int = 0,
 ) -> PairedTest:
     """Compare two systems on their values query id → value, which must be of the same queries."""
-    differences = query_differences(first, second)
-    return PairedTest(
-        difference=bootstrap_mean(differences, confidence=confidence, seed=seed),
-        t_test=t_test(differences),
-        randomisation=randomisation_test(differences, samples=samples, seed=seed),
-        better=int((differences > 0).sum()),
-        equal=int((differences == 0).sum()),
-        worse=int((differences < 0).sum()),
-    )
+    return paired_tests([(first, second)], confidence=confidence, samples=samples, seed=seed)[0]
+
+
+def paired_tests(
+    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
+    *,
+    confidence: float = CONFIDENCE,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> list[PairedTest]:
+    """Compare the two systems of every pair; queries are drawn once for all pairs that have as many."""
+    differences = [query_differences(*pair) for pair in pairs]
+    intervals: dict[int, Interval] = {}
+    for length in {len(values) for values in differences}:
+        places = [place for place, values in enumerate(differences) if len(values) == length]
+        columns = np.column_stack([differences[place] for place in places])
+        found = bootstrap_means(columns, confidence=confidence, seed=seed)
+        intervals |= dict(zip(places, found, strict=True))
+    return [
+        PairedTest(
+            difference=intervals[place],
+            t_test=t_test(values),
+            randomisation=randomisation_test(values, samples=samples, seed=seed),
+            better=int((values > 0).sum()),
+            equal=int((values == 0).sum()),
+            worse=int((values < 0).sum()),
+        )
+        for place, values in enumerate(differences)
+    ]
 
 
 def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
