@@ -21,6 +21,13 @@ PerQuery = dict[str, dict[str, float]]
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
+_UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, subprocess.SubprocessError)
+"""What the programs behind ir_measures end with."""
+_TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
+    {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 0}, "4": {"a": 1, "b": 0}},
+    {"1": {"a": 2.0, "b": 1.0}, "2": {"a": 1.0}, "3": {"a": 1.0}, "4": {"b": 2.0, "a": 1.0}},
+)
+"""Labels and a run that a measure must be able to take: with relevant passages alone, first, last, and without any."""
 _EXPECTED = "expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
 
 
@@ -45,9 +52,12 @@ def measure_run(
     queries = {str(number): query for number, query in enumerate(labels)}  # gdeval takes no other ids than numbers
     qrels = {number: dict(labels[query]) for number, query in queries.items()}
     answers = {number: _untied(run[query]) for number, query in queries.items() if run.get(query)}
-    for metric in ir_measures.iter_calc(list(names), qrels, answers):
-        for name in names[metric.measure]:
-            values[name][queries[metric.query_id]] = float(metric.value)
+    try:
+        for metric in ir_measures.iter_calc(list(names), qrels, answers):
+            for name in names[metric.measure]:
+                values[name][queries[metric.query_id]] = float(metric.value)
+    except _UNCOMPUTABLE as error:
+        raise UsageError(f"{', '.join(parsed)} cannot all be computed of this run ({error}); leave some out") from None
     return values
 
 
@@ -110,8 +120,8 @@ def parse_measure(name: str) -> Any:
             f"measure: {_EXPECTED}"
         )
     try:
-        list(ir_measures.iter_calc([measure], {"1": {"a": 1, "b": 0}}, {"1": {"a": 2.0, "b": 1.0}}))
-    except (OSError, ValueError, TypeError, RuntimeError, subprocess.SubprocessError) as error:
+        list(ir_measures.iter_calc([measure], *_TRIED))
+    except _UNCOMPUTABLE as error:
         raise UsageError(f"'{name}' cannot be computed here ({error}); {_EXPECTED}") from None
     return measure
 

@@ -13,7 +13,7 @@ from colabel.data import load_dataset
 from colabel.errors import DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate, write_per_query
 from colabel.evaluation.judged import judged_only, retrieved_at, unjudged_at
-from colabel.measures import measure_run
+from colabel.measures import measure_run, parse_measure
 from colabel.ranking import Bm25, rank
 from colabel.settings import RankSettings
 
@@ -175,3 +175,13 @@ def test_an_evaluation_counts_them_in_the_run_as_given(write_beir: Callable[...,
         "q5\tx\t1.0\t2",
     ]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["values.tsv"], "nothing left beside it"
+
+
+def test_a_measure_that_some_runs_would_end_is_refused_before_anything_is_trained() -> None:
+    """Accuracy divides by the passages that are not relevant and follow a relevant one: some queries have none."""
+    with pytest.raises(
+        UsageError, match=r"'Accuracy@5' cannot be computed here \(.*division by zero.*\); expected one of"
+    ):
+        parse_measure("Accuracy@5")
+    for name in ("nDCG@10", "RR@10", "R@1000", "AP", "P@5", "Bpref", "ERR@20", "Rprec", "Judged@10", "NumRet", "infAP"):
+        parse_measure(name)

@@ -21,7 +21,7 @@ from colabel.evaluation import read_run_file
 from colabel.index.rescore import rescore
 from colabel.measures import ranked
 from colabel.pipeline import System, changed_settings, plan_study
-from colabel.pipeline.comparison import Study
+from colabel.pipeline.comparison import Study, StudyPlan
 from colabel.pipeline.findings import describe
 from colabel.pipeline.quality import label_findings
 from colabel.pipeline.transferring import Transfer, study_recipe
@@ -269,7 +269,7 @@ def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> N
     assert changed_settings(other, out) == ["collective.centroids"]
     more = replace(wanted, study=replace(wanted.study, systems=(*wanted.study.systems, "colbert-prf-0.25")))
     assert changed_settings(more, out) == ["study.systems"]
-    missing = [stage.name for stage in plan_study(more, out) if not stage.done]
+    missing = [stage.name for stage in plan_study(more, out).stages if not stage.done]
     assert missing[-2:] == ["colbert-prf-0.25, seed 0", "quality of labels, sweep, times"], "the report is another"
     slower = replace(wanted.distil, save_every=1, log_every=2, tensorboard=False)
     assert not changed_settings(replace(wanted, distil=slower), out), "no weight depends on them"
@@ -281,7 +281,7 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
 
     def missing(recipe: Recipe) -> set[str]:
-        return {stage.name for stage in plan_study(recipe, out) if not stage.done}
+        return {stage.name for stage in plan_study(recipe, out).stages if not stage.done}
 
     failed = {"cross-encoder 2 (model), seed 0", "ce3-kd, seed 0"}
     assert missing(wanted) == failed
@@ -297,7 +297,7 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     assert not {"colbert, seed 0", "colbert-prf-0.5, seed 0"} & missing(slower)
     assert "colbert-hn, seed 0" in missing(slower)
     longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
-    assert len(missing(longer)) == len(plan_study(wanted, out))
+    assert len(missing(longer)) == len(plan_study(wanted, out).stages)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     plan_study(wanted, tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -400,7 +400,7 @@ def test_a_dry_run_after_an_interrupted_one_knows_what_is_of_earlier_settings(
     shutil.copytree(done[0], out)
 
     def missing(recipe: Recipe) -> set[str]:
-        return {stage.name for stage in plan_study(recipe, out) if not stage.done}
+        return {stage.name for stage in plan_study(recipe, out).stages if not stage.done}
 
     def one_row(rows: Study) -> None:
         rows.ranker(rows.system("colbert-hn"), rows.recipe.seed)
@@ -419,6 +419,56 @@ def test_a_dry_run_after_an_interrupted_one_knows_what_is_of_earlier_settings(
     study(other, out)
     failed = {"cross-encoder 2 (model), seed 0", "ce3-kd, seed 0"}
     assert missing(other) == failed
+
+
+def test_a_collection_that_was_edited_where_it_lies_is_another(
+    wanted: Recipe, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(wanted.data.source, tmp_path / "data")
+    shutil.copytree(done[0], tmp_path / "study")
+    out, moved = tmp_path / "study", replace(wanted, data=replace(wanted.data, source=str(tmp_path / "data")))
+
+    def stop(rows: Study) -> None:
+        raise KeyboardInterrupt
+
+    def missing() -> set[str]:
+        return {stage.name for stage in plan_study(moved, out).stages if not stage.done}
+
+    assert plan_study(moved, out).changes.last == ("data.source",), "the same passages in another place"
+    corpus = tmp_path / "data" / "corpus.jsonl"
+    lines = corpus.read_text().splitlines()
+    first = json.loads(lines[0])
+    corpus.write_text("\n".join([json.dumps({**first, "text": first["text"] + " and more"}), *lines[1:]]) + "\n")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert "data.contents" in plan_study(moved, out).changes.last
+    assert len(missing()) == len(plan_study(moved, out).stages)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    monkeypatch.setattr(Study, "run_all", stop)
+    with pytest.raises(KeyboardInterrupt):
+        study(moved, out)
+    assert not (out / "report.html").exists(), "it is the report of other passages"
+    assert len(missing()) == len(plan_study(moved, out).stages), "nothing has been made of the new ones yet"
+
+
+def test_a_dry_run_plans_what_rows_need_and_tells_what_is_refused(
+    wanted: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(**chosen: object) -> StudyPlan:
+        return plan_study(replace(wanted, study=replace(wanted.study, **chosen)), tmp_path / "new")
+
+    alone = plan(systems=("bm25", "collective-0"), seeds=1, repeated=())
+    assert [stage.name for stage in alone.stages][:2] == ["θ, seed 0", "bm25, seed 0"]
+    found = plan(systems=("bm25", "scores-kd"), seeds=1, repeated=())
+    assert list(found.refused) == ["scores-kd"]
+    assert "scores-kd will fail: the teacher 'scores' needs a file of scores" in found.refused["scores-kd"]
+    shutil.copytree(wanted.data.source, tmp_path / "data")
+    (tmp_path / "data" / "qrels" / "test.tsv").unlink()
+    with pytest.raises(DataError, match="has no test labels"):
+        plan_study(replace(wanted, data=replace(wanted.data, source=str(tmp_path / "data"))), tmp_path / "new")
+    deeper = replace(wanted, rank=replace(wanted.rank, depth=wanted.rank.depth - 1))
+    stages = {stage.name: stage for stage in plan_study(deeper, done[0]).stages}
+    assert not stages["colbert, seed 0"].done
+    assert stages["colbert, seed 0"].seconds == stages["bm25, seed 0"].seconds, "only the ranking is made again"
 
 
 def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done: Done) -> None:

@@ -128,7 +128,9 @@ def test_the_same_command_again_trains_nothing(wanted: Recipe, done: Done) -> No
 
 def test_a_plan_counts_them(wanted: Recipe, done: Done, tmp_path: Path) -> None:
     def seconds(recipe: Recipe) -> float:
-        return next(stage.seconds for stage in plan_study(recipe, tmp_path) if stage.name == "colbert-hn, seed 0")
+        return next(
+            stage.seconds for stage in plan_study(recipe, tmp_path).stages if stage.name == "colbert-hn, seed 0"
+        )
 
     assert seconds(wanted) > 1.5 * seconds(replace(wanted, study=replace(wanted.study, trials=())))
 

@@ -78,23 +78,22 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     """
     from colabel import load_recipe, study
     from colabel.pipeline import plan_study
-    from colabel.pipeline.changes import ROWS, changes_since
+    from colabel.pipeline.changes import CONTENTS, ROWS
     from colabel.pipeline.comparison import trained_once
     from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
 
     settings = load_recipe(recipe, overrides)
     if dry_run:
-        stages = plan_study(settings, out)
-        emit("\n".join([*map(str, stages), time_left(stages)]))
+        plan = plan_study(settings, out)
+        emit("\n".join([*map(str, plan.stages), time_left(plan.stages), *plan.refused.values()]))
         if once := trained_once(settings):
             emit(f"trained with one seed, since 'study.repeated' does not name them: {', '.join(once)}")
-        changes = changes_since(settings, out)
-        changed = sorted({*changes.last, *changes.earlier})
+        changed = sorted({*plan.changes.last, *plan.changes.earlier})
         results = [key for key in changed if key not in ROWS]
         if results:
             emit(f"changed since {out} was last finished: {', '.join(results)}; rows that depend on it are made again")
-        if "data.source" in results:
+        if "data.source" in results and CONTENTS not in results:
             emit("where data.source is the same collection in another place, nothing is trained or encoded again")
         if len(results) < len(changed):
             emit("other rows are wanted than in the last run: the report is made again")

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import write_json
+from colabel.artefacts import fingerprint, write_json
+from colabel.data import Dataset
 from colabel.errors import UsageError
 from colabel.pipeline.systems import TUNED
 from colabel.settings import Recipe
@@ -18,6 +19,9 @@ RECIPE_FILE = "recipe.json"
 EARLIER_FILE = "recipe.earlier.json"
 """Settings of stages that a study with changed settings has not made again yet; gone when it ends."""
 _WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
+_COLLECTION = "collection"
+CONTENTS = "data.contents"
+"""Stands among the keys of settings for what a collection holds: its files may be edited where they lie."""
 ROWS = ("study.systems", "study.seeds", "study.repeated")
 """What a report has other rows with; those that it had stay as they are."""
 
@@ -46,18 +50,38 @@ class Changes:
         return self.last if made >= self.since else self.earlier
 
 
-def note_settings(recipe: Recipe, out: Path) -> None:
-    """Write down what a folder is run with."""
+def note_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> None:
+    """Write down what a folder is run with, and on which contents of the collection where that is given."""
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / RECIPE_FILE, recipe.as_dict())
+    write_json(out / RECIPE_FILE, _noted(recipe, dataset))
 
 
-def note_changed_settings(recipe: Recipe, out: Path) -> None:
+def note_changed_settings(recipe: Recipe, out: Path, dataset: Dataset) -> None:
     """Write down what a folder is run with from now on, and keep what it was run with until all is made again."""
-    if changed_settings(recipe, out):
+    if changed_settings(recipe, out, dataset):
         earlier = [*_earlier(out)[0], json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))]
         write_json(out / EARLIER_FILE, earlier)
-    note_settings(recipe, out)
+    note_settings(recipe, out, dataset)
+
+
+def _noted(recipe: Recipe, dataset: Dataset | None) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
+    if dataset is None:
+        return table
+    labels = {split: dataset.labels_fingerprint(split) for split in dataset.splits}
+    contents = [dataset.passages.fingerprint, fingerprint(sorted(dataset.queries.items())), labels]
+    return {**table, _COLLECTION: fingerprint(contents)}
+
+
+def noted_recipe(out: Path) -> dict[str, Any]:
+    """The settings that a folder was last run with, as they are built from.
+
+    Raises:
+        OSError, ValueError: there are none, or they cannot be read.
+    """
+    table: dict[str, Any] = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
+    table.pop(_COLLECTION, None)
+    return table
 
 
 def forget_earlier_settings(out: Path) -> None:
@@ -84,23 +108,24 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
 
 
-def changed_settings(recipe: Recipe, out: Path) -> list[str]:
+def changed_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> list[str]:
     """Keys whose values differ from those that ``out`` was last run with; what depends on them is made again.
 
     Settings that change no result of a row ([compute], most of [study], how often training is saved) are left out.
+    With ``dataset``, other contents of the collection are a change, too.
     """
     try:
         before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return _changed(recipe, before)
+    return _changed(_noted(recipe, dataset), before)
 
 
-def changes_since(recipe: Recipe, out: Path) -> Changes:
+def changes_since(recipe: Recipe, out: Path, dataset: Dataset) -> Changes:
     """What has changed since the stages of a folder were made, also where its last call was interrupted."""
     earlier, since = _earlier(out)
-    last = changed_settings(recipe, out)
-    keys = {key: None for before in earlier for key in _changed(recipe, before)}
+    last, now = changed_settings(recipe, out, dataset), _noted(recipe, dataset)
+    keys = {key: None for before in earlier for key in _changed(now, before)}
     return Changes(tuple(last), tuple(keys), since)
 
 
@@ -113,8 +138,8 @@ def _earlier(out: Path) -> tuple[list[dict[str, Any]], float]:
         return [], 0.0
 
 
-def _changed(recipe: Recipe, before: Mapping[str, Any]) -> list[str]:
-    was, now = _deciding(before), _deciding(json.loads(json.dumps(recipe.as_dict())))
+def _changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    was, now = _deciding(before), _deciding(table)
     return [key for key, value in now.items() if was.get(key, value) != value]
 
 
@@ -125,6 +150,8 @@ def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
     found |= {f"study.{key}": sorted(chosen.get(key, [])) for key in ("systems", "repeated")}
     if any(slug.endswith(f"-{TUNED}") for slug in chosen.get("systems", ())):
         found["study.measures"] = chosen.get("measures", [])[:1]  # by which β is tuned
+    if recipe.get(_COLLECTION):
+        found[CONTENTS] = recipe[_COLLECTION]
     for section, table in recipe.items():
         if isinstance(table, dict) and section not in ("study", "compute"):
             found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}

@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from colabel.artefacts import folder_lock, read_manifest
+from colabel.artefacts.manifest import MANIFEST_FILE
 from colabel.collective import PrfRanker
+from colabel.data import Dataset
+from colabel.errors import ColabelError
 from colabel.evaluation.sweeping import SweepPoint, sweep, tuned_beta
 from colabel.pipeline.chain import Chain, StudentSettings
 from colabel.pipeline.changes import (
-    RECIPE_FILE,
+    Changes,
     changed_settings,
     changes_since,
     check_folder,
     forget_earlier_settings,
     note_changed_settings,
 )
-from colabel.pipeline.checks import check_training
+from colabel.pipeline.checks import check_system, check_training
 from colabel.pipeline.efficiency import TrainingTimes, training_times
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import (
@@ -31,6 +34,7 @@ from colabel.pipeline.planning import (
     plan_cross_encoders,
     plan_measuring,
     plan_student,
+    plan_theta,
     seconds_of,
 )
 from colabel.pipeline.rows import SEEDLESS, Rows
@@ -59,7 +63,9 @@ def study(
     check_folder(out)
     with folder_lock(out):
         comparison.check_data()  # before the report of a finished study is set aside for this one
-        begin(recipe, out)
+        begin(recipe, out, comparison.bench.dataset)
+        for sentence in comparison.refused.values():
+            log.warning("%s", sentence)
         with comparison.bench:
             comparison.run_all()
             document = describe(comparison, recipe_text)
@@ -67,11 +73,11 @@ def study(
         return document, report(out)
 
 
-def begin(recipe: Recipe, out: Path) -> None:
+def begin(recipe: Recipe, out: Path, dataset: Dataset) -> None:
     """Note the settings of a study; until all models are of one recipe again, there is neither study nor report."""
-    if changed_settings(recipe, out):
+    if changed_settings(recipe, out, dataset):
         set_report_aside(out)
-    note_changed_settings(recipe, out)
+    note_changed_settings(recipe, out, dataset)
 
 
 def end(out: Path, document: StudyDocument) -> None:
@@ -98,24 +104,44 @@ def trained_once(recipe: Recipe) -> list[str]:
     return [system.slug for system in systems if system.kind == "student" and system not in repeated]
 
 
-def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> list[Stage]:
+@dataclasses.dataclass(frozen=True)
+class StudyPlan:
+    """What a study would do: its stages, what has changed since it was last run, and why rows will fail."""
+
+    stages: list[Stage]
+    changes: Changes
+    refused: dict[str, str]
+
+
+def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> StudyPlan:
     """What a study would do, with estimated times; trains nothing.
 
     Nothing is written either, unless it has ``begun``: then the data and the untrained encoder stay for it in ``out``.
+
+    Raises:
+        DataError: the study would be refused, as that of a collection without test labels.
     """
     check_training(recipe)
     check_folder(out)
     comparison = Study(recipe, out, SILENT)
-    bench, changes = comparison.bench, changes_since(recipe, out)
+    bench = comparison.bench
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
-        if not begun and (not (out / RECIPE_FILE).exists() or affects_data((*changes.last, *changes.earlier))):
-            bench.cache = Path(place)  # what is there belongs to other settings
+        if not begun:
+            bench.cache = Path(place)
+        comparison.check_data()
+        changes = changes_since(recipe, out, bench.dataset)
+        if (out / "start" / MANIFEST_FILE).exists() and not affects_data((*changes.last, *changes.earlier)):
+            bench.cache = out  # the untrained encoder is there, and of these settings
         rate = passages_per_second(bench)
         rows = [(comparison.chain(seed), system) for system, seed in comparison.rows]
-        stages = [*plan_cross_encoders(rows, rate, changes), *(plan_student(*row, rate, changes) for row in rows)]
+        stages = [
+            *plan_theta(rows, rate, changes),
+            *plan_cross_encoders(rows, rate, changes),
+            *(plan_student(*row, rate, changes) for row in rows),
+        ]
         finished = (out / STUDY_FILE).exists() and not changes.last
         stages.append(plan_measuring(bench, rows, rate, finished=finished))
-    return stages
+    return StudyPlan(stages, changes, comparison.refused)
 
 
 class Study(Rows):
@@ -134,6 +160,17 @@ class Study(Rows):
 
     def _settings(self, system: System) -> StudentSettings:
         return self.trials.choose(self.first, system)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Slug → why a row cannot be made, where that can be told before anything is trained."""
+        found = {}
+        for system in self.systems:
+            try:
+                check_system(system.with_beta(1.0) if system.tuned else system, self.recipe)
+            except ColabelError as error:
+                found[system.slug] = f"{system.slug} will fail: {error}"
+        return found
 
     @property
     def first(self) -> Chain:

@@ -16,7 +16,7 @@ from colabel.errors import ArtefactError
 from colabel.pipeline.chain import CHOOSING_QUERIES, DEV_QUERIES, Chain
 from colabel.pipeline.changes import Changes
 from colabel.pipeline.rows import run_name
-from colabel.pipeline.systems import System, cross_encoder_count
+from colabel.pipeline.systems import System, cross_encoder_count, parse_system
 from colabel.pipeline.workbench import Workbench
 from colabel.settings import FitSettings
 from colabel.train.cross_encoder import share_of_layers
@@ -27,6 +27,8 @@ _SAMPLE = 48  # passages encoded to learn this machine's speed
 TRAINING_PASS = 3.2
 """A training step's time by that of encoding the same passages: forward, backward, update."""
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
+_RANKING_SECONDS = 60.0  # of a row that needs no training
+_THETA = "colbert"
 _SEARCH_SECONDS = 0.05  # of a query, with all that is around it
 
 
@@ -68,7 +70,7 @@ def affects_data(changed: Iterable[str]) -> bool:
 def _affects(changed: Sequence[str], system: System) -> bool:
     """Whether a row must be made again where these settings have changed."""
     sections = {key.split(".")[0] for key in changed}
-    if affects_data(changed) or "index" in sections or "rank.depth" in changed:
+    if affects_data(changed) or "index" in sections:
         return True
     if _affects_theta(changed):
         return system.slug != "zero-shot" and (system.slug != "bm25" or "rank" in sections)
@@ -100,10 +102,10 @@ def plan_student(chain: Chain, system: System, rate: float, changes: Changes) ->
     collection = len(bench.dataset.passages) / rate
     run = bench.out / "runs" / run_name(system, chain.seed, bench.recipe)
     if system.kind == "search" or system.slug == "bm25":
-        made, seconds = _made(run), 60.0
+        made, seconds = _made(run), _RANKING_SECONDS
     elif system.slug == "zero-shot":
         made, seconds = _index_made(bench.out / "zero-shot"), collection
-    elif system.slug == "colbert":
+    elif system.slug == _THETA:
         training = 0.0 if bench.takes_teacher else _training(bench.recipe.train, bench, rate)
         made, seconds = _index_made(chain.out / "index"), training + collection
     else:
@@ -112,7 +114,23 @@ def plan_student(chain: Chain, system: System, rate: float, changes: Changes) ->
         seconds = _training(bench.recipe.distil, bench, rate) + collection + _reading(bench, system, rate)
         if bench.recipe.study.trials and chain.seed == bench.recipe.seed and not system.from_plain:
             seconds += _trying(bench, rate)
-    return Stage(name, made is not None and not _affects(changes.of_stage(made), system), seconds)
+    done = made is not None and not _affects(changes.of_stage(made), system)
+    ranked = _made(run)
+    if done and (ranked is None or "rank.depth" in changes.of_stage(ranked)):
+        return Stage(name, False, _RANKING_SECONDS)
+    return Stage(name, done, seconds)
+
+
+def plan_theta(rows: Sequence[tuple[Chain, System]], rate: float, changes: Changes) -> Iterator[Stage]:
+    """θ and its index of every seed that has rows which need them and no row of its own."""
+    have = {chain for chain, system in rows if system.slug == _THETA}
+    need = {chain: None for chain, system in rows if system.kind in ("student", "search") and not system.from_plain}
+    for chain in need:
+        if chain not in have:
+            stage = plan_student(chain, parse_system(_THETA), rate, changes)
+            made = _index_made(chain.out / "index")
+            done = made is not None and not _affects_theta(changes.of_stage(made))
+            yield dataclasses.replace(stage, name=f"θ, seed {chain.seed}", done=done)
 
 
 def plan_cross_encoders(rows: Sequence[tuple[Chain, System]], rate: float, changes: Changes) -> Iterator[Stage]:
@@ -169,7 +187,12 @@ def plan_run(bench: Workbench, chain: Chain, system: System, changed: Sequence[s
     )
     stages.append(Stage("index with the student", own and _indexed(student / "index"), collection))
     if TEST in data.splits:
-        done = own and _indexed(bench.out / "zero-shot") and _finished(bench.out / "runs" / system.slug)
+        done = (
+            own
+            and "rank.depth" not in changed
+            and _indexed(bench.out / "zero-shot")
+            and _finished(bench.out / "runs" / system.slug)
+        )
         stages.append(Stage("index untrained, rank, evaluate", done, collection + 0.05 * len(data.labels(TEST))))
     return stages
 

@@ -95,7 +95,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
     with folder_lock(out):
         study = Study(recipe, out, progress)
         _tell_plan(study)
-        begin(recipe, out)
+        begin(recipe, out, study.bench.dataset)
         study.run_all()
         student = next(system for system in study.systems if system.target == "collective")
         for slug in (BASELINE, student.slug):
@@ -120,7 +120,7 @@ def _tell_plan(study: Study) -> None:
     """Say what is still to do, with estimates, unless all of it is done."""
     if all((study.out / "runs" / system.slug / "manifest.json").exists() for system in study.systems):
         return
-    stages = plan_study(study.recipe, study.out, begun=True)
+    stages = plan_study(study.recipe, study.out, begun=True).stages
     left = duration(sum(stage.seconds for stage in stages if not stage.done))
     log.info("%s", "\n".join([f"the plan, about {left} on this machine:", *map(str, stages)]))
 

@@ -12,7 +12,7 @@ from colabel.artefacts import folder_lock, write_text
 from colabel.collective import PrfRanker
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
-from colabel.pipeline.changes import RECIPE_FILE
+from colabel.pipeline.changes import RECIPE_FILE, noted_recipe
 from colabel.pipeline.comparison import Study, set_report_aside
 from colabel.pipeline.findings import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
@@ -100,12 +100,12 @@ def study_recipe(folder: Path) -> Recipe:
     Raises:
         ArtefactError: the folder holds none.
     """
-    path = folder / RECIPE_FILE
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return build_recipe(_given(table))
+        return build_recipe(_given(noted_recipe(folder)))
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); run `colabel study` again to write it") from None
+        raise ArtefactError(
+            f"{folder / RECIPE_FILE} cannot be read ({error}); run `colabel study` again to write it"
+        ) from None
 
 
 def _given(table: dict[str, Any]) -> dict[str, Any]:
