@@ -258,3 +258,30 @@ def test_debug_keeps_the_exit_code(folder: Path, capsys: pytest.CaptureFixture[s
         main(["--debug", "evaluate", str(folder), "none.trec"])
     assert stop.value.code == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_seeds_of_one_system_are_one_row(folder: Path, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "good.trec").rename(tmp_path / "student.trec")
+    (tmp_path / "best.trec").rename(tmp_path / "student-seed-1.trec")
+    names = [tmp_path / name for name in ("weak.trec", "student.trec", "student-seed-1.trec")]
+    code, out, err = call(folder, *names, "-m", "RR@10", "--seeds", "--compare")
+    assert (code, err) == (0, "")
+    values = evaluate(load_dataset(str(folder)), {name.stem: name for name in names}, measures=["RR@10"])
+    means = [values.means[name]["RR@10"] for name in ("student", "student-seed-1")]
+    rows = [line for line in out.splitlines() if line.startswith(str(tmp_path))]
+    assert [row.split()[0] for row in rows] == [str(name) for name in names[:2]]
+    assert f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}" in rows[1]
+    assert "±" not in rows[0]
+    assert f"seeds: {names[0]} 1, {names[1]} 2" in out
+    code, out, _ = call(folder, *names, "-m", "RR@10", "--seeds", "--compare", "--json")
+    found = json.loads(out)
+    assert found["seeds"][str(names[1])]["RR@10"]["values"] == pytest.approx(means)
+    pair = found["comparisons"][0]["pairs"][0]
+    assert pair["seeds"] == [0], "the weak one has no other"
+    alone = np.array(list(values.per_query["student"]["RR@10"].values()))
+    weak = np.array(list(values.per_query["weak"]["RR@10"].values()))
+    assert pair["test"]["t_test"] == pytest.approx(stats.ttest_rel(alone, weak).pvalue)
+    (tmp_path / "student-seed-0.trec").write_bytes(names[1].read_bytes())
+    code, _, err = call(folder, *names, tmp_path / "student-seed-0.trec", "--seeds")
+    assert code == 2
+    assert "are both seed 0 of" in err

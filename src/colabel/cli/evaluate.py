@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from colabel.cli.output import emit, print_json, table
 from colabel.errors import UsageError
 
 if TYPE_CHECKING:
-    from colabel.evaluation import Comparison, Evaluation, Interval, LabelQuality, PairedTest, Quality
+    from colabel.evaluation import Comparison, Evaluation, Interval, LabelQuality, PairedTest, Quality, Spread
 
 
 @click.command(
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
       colabel evaluate qrels.dl19.txt mine.trec other.trec --set data.relevant_from=2 --compare
 
-      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert""",
+      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert
+
+      colabel evaluate my-collection/ studies/mine/runs/* --seeds --all-pairs -m nDCG@10""",
 )
 @dataset_argument
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 @click.option("--compare", "compared", is_flag=True, help="Test every run against the first.")
 @click.option("--baseline", metavar="RUN", help="Test every run against this one of RUNS; includes --compare.")
 @click.option("--all-pairs", is_flag=True, help="Test every two runs; includes --compare.")
+@click.option(
+    "--seeds", is_flag=True, help="Runs NAME, NAME-seed-1, NAME-seed-2 … are seeds of one system: mean and spread."
+)
 @click.option("--judged-only", is_flag=True, help="Take passages without a judgement out of the runs first.")
 @click.option(
     "--per-query", type=click.Path(path_type=Path, dir_okay=False), help="Write the values of every query here, as TSV."
@@ -55,17 +60,19 @@ def evaluate_command(
     compared: bool,
     baseline: str | None,
     all_pairs: bool,
+    seeds: bool,
     judged_only: bool,
     per_query: Path | None,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
     from colabel import compare, evaluate, load_dataset
-    from colabel.evaluation import evaluate_qrels, write_per_query
+    from colabel.evaluation import evaluate_qrels, merge_seeds, seed_groups, write_per_query
     from colabel.measures import DEFAULT_MEASURES
 
     named = {str(run): run for run in runs}
-    against = _baseline(list(named), compared, baseline, all_pairs)
+    groups = seed_groups(named) if seeds else {}
+    against = _baseline(list(groups or named), compared, baseline, all_pairs)
     chosen = measures or DEFAULT_MEASURES
     _check_call(dataset, runs, chosen, per_query)
     recipe = recipe_settings(dataset, overrides, ("data", "seed"))
@@ -76,17 +83,25 @@ def evaluate_command(
         )
     else:
         evaluation = evaluate(load_dataset(recipe.data), named, split=split, measures=chosen, judged_only=judged_only)
+    apart = {name: {seed: evaluation.per_query[run] for seed, run in held.items()} for name, held in groups.items()}
+    spreads: dict[str, dict[str, Spread]] = {}
+    if seeds:
+        evaluation, spreads = merge_seeds(evaluation, {name: list(held.values()) for name, held in groups.items()})
     comparisons = []
     if against is not None or all_pairs:
         for measure in dict.fromkeys(chosen):
-            comparisons.append(compare(evaluation, measure, baseline=against, seed=recipe.seed))
+            comparisons.append(compare(evaluation, measure, baseline=against, seeds=apart, seed=recipe.seed))
     if per_query is not None:
         write_per_query(evaluation, per_query)
     if as_json:
-        more = {"comparisons": [found.as_dict() for found in comparisons]} if comparisons else {}
+        more: dict[str, object] = {"comparisons": [found.as_dict() for found in comparisons]} if comparisons else {}
+        if seeds:
+            more["seeds"] = {
+                name: {measure: one.as_dict() for measure, one in found.items()} for name, found in spreads.items()
+            }
         print_json({**evaluation.as_dict(), **more})
         return
-    emit("\n".join(evaluation_lines(evaluation)))
+    emit("\n".join(evaluation_lines(evaluation, spreads)))
     for found in comparisons:
         emit("\n".join(["", *comparison_lines(found)]))
 
@@ -108,6 +123,8 @@ def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], p
     files = [run_file(run) for run in runs]
     if per_query is None:
         return
+    if per_query.suffix == ".gz":
+        raise UsageError(f"--per-query {per_query}: the file is not compressed; name one that does not end in .gz")
     if not per_query.absolute().parent.is_dir():
         raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
     if per_query.exists() and any(path.exists() and path.samefile(per_query) for path in (Path(dataset), *files)):
@@ -139,11 +156,14 @@ def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pair
     return None if all_pairs else baseline or systems[0]
 
 
-def evaluation_lines(evaluation: Evaluation) -> list[str]:
-    """Means as a table, and what they count."""
-    means = evaluation.means
+def evaluation_lines(evaluation: Evaluation, spreads: Mapping[str, Mapping[str, Spread]] | None = None) -> list[str]:
+    """Means as a table, with their spread over seeds where systems have several, and what they count."""
+    means, spreads = evaluation.means, spreads or {}
     names = list(next(iter(means.values())))
-    rows = [[system, *(f"{values[name]:.4f}" for name in names)] for system, values in means.items()]
+    rows = [
+        [system, *(f"{values[name]:.4f}{_over_seeds(spreads.get(system, {}).get(name))}" for name in names)]
+        for system, values in means.items()
+    ]
     shares = evaluation.unjudged_share
     unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
     before = ", before they were taken out" if evaluation.judged_only else ""
@@ -152,6 +172,9 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
         f"{evaluation.queries:,} labelled queries; relevant means grade {evaluation.relevant_from} or higher",
         f"without a judgement, of all passages in the top 10{before}: {unjudged}",
     ]
+    if spreads:
+        counts = ", ".join(f"{name} {len(next(iter(found.values())).values)}" for name, found in spreads.items())
+        lines.append(f"±: standard deviation over seeds; seeds: {counts}")
     if evaluation.without_relevant:
         lines.append(
             f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run in binary "
@@ -161,6 +184,10 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     if unanswered:
         lines.append(f"queries without an answer, which count 0: {', '.join(unanswered)}")
     return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
+
+
+def _over_seeds(spread: Spread | None) -> str:
+    return "" if spread is None or spread.std is None else f" ± {spread.std:.4f}"
 
 
 def comparison_lines(found: Comparison) -> list[str]:

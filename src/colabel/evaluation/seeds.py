@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from colabel.errors import UsageError
 from colabel.evaluation.runs import Evaluation
 from colabel.measures import PerQuery, mean_values
+
+_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.[A-Za-z]+)*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,23 @@ def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
                 raise UsageError(f"the seeds of a system were not measured by '{measure}' on the same queries")
         averaged[measure] = {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
     return averaged
+
+
+def seed_groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """System → seed → name, of runs called as those of a study: NAME is the first seed of NAME-seed-1, NAME-seed-2 …
+
+    >>> seed_groups(["runs/a.trec", "runs/a-seed-1.trec", "runs/b"])
+    {'runs/a.trec': {0: 'runs/a.trec', 1: 'runs/a-seed-1.trec'}, 'runs/b': {0: 'runs/b'}}
+    """
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        found = _NAMED.fullmatch(name)
+        system, seed = (found["system"] + found["ending"], int(found["seed"])) if found else (name, 0)
+        known = groups.setdefault(system, {})
+        if seed in known:
+            raise UsageError(f"'{known[seed]}' and '{name}' are both seed {seed} of '{system}'; leave one out")
+        known[seed] = name
+    return groups
 
 
 def merge_seeds(

@@ -165,7 +165,7 @@ def explained(document: StudyDocument, *, intervals: bool = True) -> str:
             f"p < {found.alpha:g}; Holm's correction is over all pairs that were tested on a measure"
             f"{once}: {tested})."
         )
-        parts += _seeds_explained(found)
+        parts += _seeds_explained(document, found)
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
     return " ".join(parts)
 
@@ -181,10 +181,11 @@ def _training_variance(document: StudyDocument) -> list[str]:
     return found
 
 
-def _seeds_explained(found: Comparison) -> list[str]:
-    """Says it where systems with different seeds are compared."""
-    compared = {pair.seeds for pair in found.pairs}
-    if len(compared) < 2:
+def _seeds_explained(document: StudyDocument, found: Comparison) -> list[str]:
+    """Says it where systems with different seeds are compared, so that some are not compared on all they have."""
+    counts = document.seed_counts
+    fewer = (0 < len(pair.seeds) < counts.get(name, 1) for pair in found.pairs for name in (pair.system, pair.against))
+    if not any(fewer):
         return []
     return [
         "Systems with different numbers of seeds are compared on the seeds that both have, so a difference need not be "
