@@ -258,3 +258,15 @@ def test_many_pairs_are_tested_as_one_by_one() -> None:
         assert found.difference.low == pytest.approx(alone.difference.low, abs=1e-12)
         assert found.difference.high == pytest.approx(alone.difference.high, abs=1e-12)
         assert (found.t_test, found.randomisation, found.better) == (alone.t_test, alone.randomisation, alone.better)
+
+
+def test_systems_that_one_measure_cannot_tell_apart_are_two() -> None:
+    recall, precision = (0.5, 1.0, 1.0), {"a": (0.1, 0.2, 0.3), "b": (0.4, 0.2, 0.3), "c": (0.4, 0.2, 0.3)}
+    per_query = {
+        name: {"R@9": {f"q{n}": v for n, v in enumerate(recall)}, "P@1": {f"q{n}": v for n, v in enumerate(one)}}
+        for name, one in precision.items()
+    }
+    assert compare(Evaluation("x", "test", 1, per_query), "R@9").family == 1, "b and c are one by both measures"
+    del per_query["c"]
+    found = compare(Evaluation("x", "test", 1, per_query), "R@9")
+    assert (found.family, found.pairs[0].t_test_holm) == (1, 1.0)

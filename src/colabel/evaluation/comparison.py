@@ -92,10 +92,10 @@ def compare(
 ) -> Comparison:
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
 
-    The pairs of the table are one family for Holm's correction; a system whose values are those of another (a β that
-    tuning found again) is that system: tested on the other's seeds, and its pairs count once. Both tests are made of
-    every pair; ``test`` names the one that the letters follow. Differences are the later system − the earlier one, or
-    system − baseline.
+    The pairs of the table are one family for Holm's correction; a system whose values by all measures are those of
+    another (a β that tuning found again) is that system: tested on the other's seeds, and its pairs count once. Both
+    tests are made of every pair; ``test`` names the one that the letters follow. Differences are the later system −
+    the earlier one, or system − baseline.
 
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
@@ -108,7 +108,7 @@ def compare(
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
     else:
         wanted = [(system, baseline) for system in systems if system != baseline]
-    double = _doubles(systems, measure, values, seeds or {})
+    double = _doubles(evaluation.per_query, seeds or {})
     same = [(double[one], double[other]) for one, other in wanted]
     common = [_common_seeds(*names, seeds or {}) for names in same]
     sides = [
@@ -147,23 +147,20 @@ def compare(
     return Comparison(measure, test, alpha, baseline, lines, pairs, len(family))
 
 
-def _doubles(
-    systems: Sequence[str],
-    measure: str,
-    values: Mapping[str, Mapping[str, float]],
-    seeds: Mapping[str, Mapping[int, PerQuery]],
-) -> dict[str, str]:
-    """System → the first with the same values of every query on all its seeds, and perhaps more: most often itself."""
-    held = {
-        system: {seed: of_seed[measure] for seed, of_seed in seeds.get(system, {}).items()} or {None: values[system]}
-        for system in systems
+def _doubles(values: Mapping[str, PerQuery], seeds: Mapping[str, Mapping[int, PerQuery]]) -> dict[str, str]:
+    """System → the first with the same values on all its seeds, and perhaps more seeds: most often itself.
+
+    All measures are asked: by one alone, as recall at a great depth, different systems are often equal.
+    """
+    held: dict[str, Mapping[int | None, PerQuery]] = {
+        system: {**seeds[system]} if system in seeds else {None: found} for system, found in values.items()
     }
-    most_seeds_first = sorted(systems, key=lambda system: -len(held[system]))
+    most_seeds_first = sorted(held, key=lambda system: -len(held[system]))
 
     def is_part(one: str, other: str) -> bool:
         return all(seed in held[other] and held[other][seed] == found for seed, found in held[one].items())
 
-    return {system: next(other for other in most_seeds_first if is_part(system, other)) for system in systems}
+    return {system: next(other for other in most_seeds_first if is_part(system, other)) for system in held}
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:
