@@ -230,3 +230,10 @@ def test_some_rows_for_a_page_elsewhere(study_folder: Path, tmp_path: Path) -> N
     assert head == "| System | [caves](docs/results/caves.md) |"
     assert "**" not in worse
     assert f"**{found[chosen[1]]['nDCG@10']:.3f}**" in better
+
+
+def test_pages_are_written_into_a_folder(study_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("mine")
+    with pytest.raises(UsageError, match="results is a file; --pages takes a folder"):
+        write_pages(study_folder, tmp_path / "results")
+    assert (tmp_path / "results").read_text() == "mine"

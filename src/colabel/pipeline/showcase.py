@@ -92,8 +92,8 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
     if full:
         every = dataclasses.replace(recipe.study, systems=StudySettings().systems, sweep=True)
         recipe = dataclasses.replace(recipe, study=every)
-    with folder_lock(out):
-        study = Study(recipe, out, progress)
+    study = Study(recipe, out, progress)
+    with folder_lock(out), study.bench:
         _tell_plan(study)
         begin(recipe, out, study.bench.dataset)
         study.run_all()

@@ -52,8 +52,8 @@ def transfer(
     finished, recipe = read_study(source), study_recipe(source)
     if systems:
         recipe = _with_rows(recipe, finished, systems)
-    with folder_lock(out):
-        rows = Transfer(finished, source, recipe, data, out, progress)
+    rows = Transfer(finished, source, recipe, data, out, progress)
+    with folder_lock(out), rows.bench:
         rows.check_data()  # before the report of an earlier transfer is set aside for this one
         _begin(source, data, out)
         rows.run_all()
@@ -196,7 +196,8 @@ class Transfer(Rows):
         return self._theta if system.slug == "colbert" else self._origin.first.student_folder(system) / "model"
 
     def _cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
-        trained = sorted((self._origin.first.out / "cross-encoders").glob("[0-9]*"), key=lambda path: int(path.name))
+        folders = (self._origin.first.out / "cross-encoders").glob("[0-9]*")
+        trained = sorted((path for path in folders if path.name.isdecimal()), key=lambda path: int(path.name))
         models = list(self.recipe.cross_encoder.checkpoints or map(str, trained))
         needed = models[: cross_encoder_count(system, self.recipe)]
         return tuple(self.bench.cross_encoder(model, self.out / "pairs") for model in needed)

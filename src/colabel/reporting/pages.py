@@ -78,6 +78,8 @@ def write_pages(study: Path, folder: Path, name: str | None = None) -> list[Path
 
 def _check_place(folder: Path, name: str) -> None:
     """Refuse to replace what is no page: the files of a study, and what people wrote; or to end in the index."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; --pages takes a folder")
     place, page, index = folder / name, folder / f"{name}.md", folder / f"{INDEX}.md"
     files = sorted(place.iterdir()) if place.is_dir() else []
     ours = (STUDY_FILE, *REPORT_FILES)  # a page that is rendered again from its own folder has a report there, too
