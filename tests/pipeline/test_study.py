@@ -403,7 +403,11 @@ def test_a_dry_run_after_an_interrupted_one_knows_what_is_of_earlier_settings(
         return {stage.name for stage in plan_study(recipe, out).stages if not stage.done}
 
     def one_row(rows: Study) -> None:
-        rows.ranker(rows.system("colbert-hn"), rows.recipe.seed)
+        rows.ranker(rows.system("self-kd"), rows.recipe.seed)
+        rows._rank(rows.system("colbert-hn"), rows.recipe.seed)
+        raise KeyboardInterrupt
+
+    def stopped(rows: Study) -> None:
         raise KeyboardInterrupt
 
     other = replace(wanted, distil=replace(wanted.distil, learning_rate=1e-3))
@@ -413,9 +417,13 @@ def test_a_dry_run_after_an_interrupted_one_knows_what_is_of_earlier_settings(
         patch.setattr(Study, "run_all", one_row)
         study(other, out)
     assert changed_settings(other, out) == [], "the settings are noted when a study begins"
-    assert missing(other) == unmade - {"colbert-hn, seed 0"}
+    assert missing(other) == unmade - {"colbert-hn, seed 0"}, "self-kd has an index but no ranking"
     assert "colbert-hn, seed 0" in missing(wanted), "it was made with the others"
-    assert "self-kd, seed 0" not in missing(wanted), "it is still that of the finished study"
+    assert "ce-kd, seed 0" in unmade - missing(wanted), "it is still that of the finished study"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Study, "run_all", stopped)
+        study(wanted, out)
+    assert "ce-kd, seed 0" not in missing(wanted), "it was never another"
     study(other, out)
     failed = {"cross-encoder 2 (model), seed 0", "ce3-kd, seed 0"}
     assert missing(other) == failed
@@ -434,7 +442,7 @@ def test_a_collection_that_was_edited_where_it_lies_is_another(
     def missing() -> set[str]:
         return {stage.name for stage in plan_study(moved, out).stages if not stage.done}
 
-    assert plan_study(moved, out).changes.last == ("data.source",), "the same passages in another place"
+    assert plan_study(moved, out).changes.last == (), "the same passages in another place"
     corpus = tmp_path / "data" / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
     first = json.loads(lines[0])
@@ -450,9 +458,7 @@ def test_a_collection_that_was_edited_where_it_lies_is_another(
     assert len(missing()) == len(plan_study(moved, out).stages), "nothing has been made of the new ones yet"
 
 
-def test_a_dry_run_plans_what_rows_need_and_tells_what_is_refused(
-    wanted: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_plans_what_rows_need_and_tells_what_is_refused(wanted: Recipe, done: Done, tmp_path: Path) -> None:
     def plan(**chosen: object) -> StudyPlan:
         return plan_study(replace(wanted, study=replace(wanted.study, **chosen)), tmp_path / "new")
 

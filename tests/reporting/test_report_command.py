@@ -31,8 +31,10 @@ def test_rendering_again_gives_the_same_bytes(rendered: ReportFiles, tmp_path: P
     command = [sys.executable, "-m", "colabel", "report", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(tmp_path / name) for name in ("report.html", "report.md", "metrics.json")]
-    for file in (rendered.html, rendered.markdown, rendered.metrics):
+    assert done.stdout.split() == [
+        str(tmp_path / name) for name in ("report.html", "report.md", "report.tex", "metrics.json")
+    ]
+    for file in (rendered.html, rendered.markdown, rendered.latex, rendered.metrics):
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
 
 
@@ -63,7 +65,7 @@ def test_metrics_for_other_programs(rendered: ReportFiles, full_study: StudyDocu
 def test_the_function_has_the_name_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text('{"format": 1, "name": "x", "measures": ["AP"]}')
     files = colabel.report(tmp_path)
-    written = {"study.json", "report.html", "report.md", "metrics.json"}
+    written = {"study.json", "report.html", "report.md", "report.tex", "metrics.json"}
     assert {path.name for path in tmp_path.iterdir()} == written
     assert json.loads(files.metrics.read_text())["systems"] == {}
 

@@ -69,6 +69,7 @@ def evaluate_command(
     from colabel import compare, evaluate, load_dataset
     from colabel.evaluation import evaluate_qrels, merge_seeds, seed_groups, write_per_query
     from colabel.measures import DEFAULT_MEASURES
+    from colabel.reporting.records import SEEDLESS
 
     named = {str(run): run for run in runs}
     groups = seed_groups(named) if seeds else {}
@@ -83,7 +84,14 @@ def evaluate_command(
         )
     else:
         evaluation = evaluate(load_dataset(recipe.data), named, split=split, measures=chosen, judged_only=judged_only)
-    apart = {name: {seed: evaluation.per_query[run] for seed, run in held.items()} for name, held in groups.items()}
+    everywhere = sorted({seed for held in groups.values() for seed in held})
+    apart = {
+        name: {
+            seed: evaluation.per_query[held.get(seed, next(iter(held.values())))]
+            for seed in (everywhere if Path(name).stem in SEEDLESS else held)
+        }
+        for name, held in groups.items()
+    }
     spreads: dict[str, dict[str, Spread]] = {}
     if seeds:
         evaluation, spreads = merge_seeds(evaluation, {name: list(held.values()) for name, held in groups.items()})
@@ -214,10 +222,12 @@ def comparison_lines(found: Comparison) -> list[str]:
                 for p in (pair.test.t_test, pair.t_test_holm, pair.test.randomisation, pair.randomisation_holm)
             ),
             f"{pair.test.better}/{pair.test.equal}/{pair.test.worse}",
+            *([" ".join(map(str, pair.seeds))] if any(one.seeds for one in found.pairs) else []),
         ]
         for pair in found.pairs
     ]
     titles = ["pair", "difference", f"{share} interval", "t-test p", "Holm", "random. p", "Holm", "better/equal/worse"]
+    titles += ["seeds"] if any(pair.seeds for pair in found.pairs) else []
     return [
         table(header, rows),
         "",

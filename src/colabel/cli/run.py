@@ -78,7 +78,7 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     """
     from colabel import load_recipe, study
     from colabel.pipeline import plan_study
-    from colabel.pipeline.changes import CONTENTS, ROWS
+    from colabel.pipeline.changes import ROWS
     from colabel.pipeline.comparison import trained_once
     from colabel.pipeline.planning import time_left
     from colabel.recipe import recipe_text
@@ -89,12 +89,11 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
         emit("\n".join([*map(str, plan.stages), time_left(plan.stages), *plan.refused.values()]))
         if once := trained_once(settings):
             emit(f"trained with one seed, since 'study.repeated' does not name them: {', '.join(once)}")
-        changed = sorted({*plan.changes.last, *plan.changes.earlier})
+        outdated = any(stage.outdated for stage in plan.stages)
+        changed = plan.changes.keys if outdated else plan.changes.last
         results = [key for key in changed if key not in ROWS]
         if results:
             emit(f"changed since {out} was last finished: {', '.join(results)}; rows that depend on it are made again")
-        if "data.source" in results and CONTENTS not in results:
-            emit("where data.source is the same collection in another place, nothing is trained or encoded again")
         if len(results) < len(changed):
             emit("other rows are wanted than in the last run: the report is made again")
         return

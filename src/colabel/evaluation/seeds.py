@@ -12,7 +12,7 @@ from colabel.errors import UsageError
 from colabel.evaluation.runs import Evaluation
 from colabel.measures import PerQuery, mean_values
 
-_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.[A-Za-z]+)*)")
+_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
 
 
 @dataclasses.dataclass(frozen=True)

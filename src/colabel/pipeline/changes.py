@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,22 +33,25 @@ class Changes:
 
     Attributes:
         last: other than in the last call.
-        earlier: other than in a call before it, of which older stages are still there.
-        since: when the last call with changed settings began; stages that were made before are of earlier ones.
+        earlier: other than in calls before it, of which stages are still there: (made before this time, keys), rising.
     """
 
     last: tuple[str, ...] = ()
-    earlier: tuple[str, ...] = ()
-    since: float = 0.0
+    earlier: tuple[tuple[float, tuple[str, ...]], ...] = ()
 
     def of_stage(self, made: float) -> tuple[str, ...]:
         """What has changed since a stage was made, by its time of making.
 
-        >>> changes = Changes(last=(), earlier=("train.steps",), since=20.0)
-        >>> changes.of_stage(10.0), changes.of_stage(30.0)
-        (('train.steps',), ())
+        >>> changes = Changes(last=(), earlier=((10.0, ("train.steps",)), (20.0, ("seed",))))
+        >>> changes.of_stage(9.0), changes.of_stage(12.0), changes.of_stage(30.0)
+        (('train.steps',), ('seed',), ())
         """
-        return self.last if made >= self.since else self.earlier
+        return next((keys for until, keys in self.earlier if made < until), self.last)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(sorted({*self.last, *(key for _, keys in self.earlier for key in keys)}))
 
 
 def note_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> None:
@@ -59,8 +63,8 @@ def note_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> 
 def note_changed_settings(recipe: Recipe, out: Path, dataset: Dataset) -> None:
     """Write down what a folder is run with from now on, and keep what it was run with until all is made again."""
     if changed_settings(recipe, out, dataset):
-        earlier = [*_earlier(out)[0], json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))]
-        write_json(out / EARLIER_FILE, earlier)
+        before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
+        write_json(out / EARLIER_FILE, [*_earlier(out), [time.time(), before]])
     note_settings(recipe, out, dataset)
 
 
@@ -123,23 +127,23 @@ def changed_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) 
 
 def changes_since(recipe: Recipe, out: Path, dataset: Dataset) -> Changes:
     """What has changed since the stages of a folder were made, also where its last call was interrupted."""
-    earlier, since = _earlier(out)
-    last, now = changed_settings(recipe, out, dataset), _noted(recipe, dataset)
-    keys = {key: None for before in earlier for key in _changed(now, before)}
-    return Changes(tuple(last), tuple(keys), since)
+    now = _noted(recipe, dataset)
+    earlier = tuple((until, tuple(_changed(now, before))) for until, before in _earlier(out))
+    return Changes(tuple(changed_settings(recipe, out, dataset)), earlier)
 
 
-def _earlier(out: Path) -> tuple[list[dict[str, Any]], float]:
-    """Settings of the stages that were made before some time, and that time."""
-    path = out / EARLIER_FILE
+def _earlier(out: Path) -> list[tuple[float, dict[str, Any]]]:
+    """Until when a folder was run with which settings, rising, since it was last finished."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
+        return [(until, before) for until, before in json.loads((out / EARLIER_FILE).read_text(encoding="utf-8"))]
     except (OSError, ValueError):
-        return [], 0.0
+        return []
 
 
 def _changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     was, now = _deciding(before), _deciding(table)
+    if was.get(CONTENTS) and was[CONTENTS] == now.get(CONTENTS):
+        was.pop("data.source", None)  # the same collection in another place
     return [key for key, value in now.items() if was.get(key, value) != value]
 
 

@@ -69,7 +69,7 @@ def study(
         with comparison.bench:
             comparison.run_all()
             document = describe(comparison, recipe_text)
-        end(out, document)
+        end(comparison, document)
         return document, report(out)
 
 
@@ -80,11 +80,11 @@ def begin(recipe: Recipe, out: Path, dataset: Dataset) -> None:
     note_changed_settings(recipe, out, dataset)
 
 
-def end(out: Path, document: StudyDocument) -> None:
-    """Write what a study has found; all its models are of one recipe now, unless a row failed."""
-    write_study(out, document)
-    if not any(row.failed for row in document.systems):
-        forget_earlier_settings(out)
+def end(comparison: Study, document: StudyDocument) -> None:
+    """Write what a study has found; all its models are of one recipe now, unless a row or a seed of one failed."""
+    write_study(comparison.out, document)
+    if not comparison.failed and not comparison.lost:
+        forget_earlier_settings(comparison.out)
 
 
 def set_report_aside(out: Path) -> None:
@@ -130,7 +130,7 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> StudyPlan:
             bench.cache = Path(place)
         comparison.check_data()
         changes = changes_since(recipe, out, bench.dataset)
-        if (out / "start" / MANIFEST_FILE).exists() and not affects_data((*changes.last, *changes.earlier)):
+        if (out / "start" / MANIFEST_FILE).exists() and not affects_data(changes.keys):
             bench.cache = out  # the untrained encoder is there, and of these settings
         rate = passages_per_second(bench)
         rows = [(comparison.chain(seed), system) for system, seed in comparison.rows]

@@ -34,11 +34,15 @@ _SEARCH_SECONDS = 0.05  # of a query, with all that is around it
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of the plan: what it does, whether a result of it is present, and its estimated seconds."""
+    """A stage of the plan: what it does, whether a result of it is present, and its estimated seconds.
+
+    ``outdated``: a result is there, but of other settings.
+    """
 
     name: str
     done: bool
     seconds: float
+    outdated: bool = False
 
     def __str__(self) -> str:
         state = "present" if self.done else f"about {duration(self.seconds)}"
@@ -79,7 +83,7 @@ def _affects(changed: Sequence[str], system: System) -> bool:
         return True
     if "cross_encoder" in sections and system.needs_cross_encoder:
         return True
-    if "study.measures" in changed and system.tuned:
+    if system.tuned and {"study.measures", "rank.depth"} & set(changed):  # by which β is chosen
         return True
     return system.kind == "student" and bool((sections & {"distil", "labels"}) or "study.trials" in changed)
 
@@ -116,21 +120,24 @@ def plan_student(chain: Chain, system: System, rate: float, changes: Changes) ->
             seconds += _trying(bench, rate)
     done = made is not None and not _affects(changes.of_stage(made), system)
     ranked = _made(run)
-    if done and (ranked is None or "rank.depth" in changes.of_stage(ranked)):
-        return Stage(name, False, _RANKING_SECONDS)
-    return Stage(name, done, seconds)
+    if made is not None and done and (ranked is None or ranked < made or "rank.depth" in changes.of_stage(ranked)):
+        return Stage(name, False, _RANKING_SECONDS, outdated=ranked is not None)
+    return Stage(name, done, seconds, outdated=made is not None and not done)
 
 
 def plan_theta(rows: Sequence[tuple[Chain, System]], rate: float, changes: Changes) -> Iterator[Stage]:
-    """θ and its index of every seed that has rows which need them and no row of its own."""
+    """θ and its index of every seed that has rows which need them and no row of its own.
+
+    Rows that start from the plain encoder need θ too: they are evaluated on its top passages.
+    """
     have = {chain for chain, system in rows if system.slug == _THETA}
-    need = {chain: None for chain, system in rows if system.kind in ("student", "search") and not system.from_plain}
+    need = {chain: None for chain, system in rows if system.kind in ("student", "search")}
     for chain in need:
         if chain not in have:
             stage = plan_student(chain, parse_system(_THETA), rate, changes)
             made = _index_made(chain.out / "index")
             done = made is not None and not _affects_theta(changes.of_stage(made))
-            yield dataclasses.replace(stage, name=f"θ, seed {chain.seed}", done=done)
+            yield dataclasses.replace(stage, name=f"θ, seed {chain.seed}", done=done, outdated=bool(made) and not done)
 
 
 def plan_cross_encoders(rows: Sequence[tuple[Chain, System]], rate: float, changes: Changes) -> Iterator[Stage]:
@@ -144,7 +151,8 @@ def plan_cross_encoders(rows: Sequence[tuple[Chain, System]], rate: float, chang
                 made = _made(chain.out / "cross-encoders" / str(number))
                 done = made is not None and not _affects_cross_encoders(changes.of_stage(made))
                 name = f"cross-encoder {number + 1} ({model.rsplit('/', 1)[-1]}), seed {chain.seed}"
-                yield Stage(name, done, _reader_training(chain.bench, model, rate))
+                seconds = _reader_training(chain.bench, model, rate)
+                yield Stage(name, done, seconds, outdated=made is not None and not done)
 
 
 def plan_measuring(bench: Workbench, rows: Sequence[tuple[Chain, System]], rate: float, *, finished: bool) -> Stage:

@@ -102,7 +102,7 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
             if slug in study.failed:
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
         document = describe(study, recipe_text(DEMO_RECIPE, overrides, note=_FULL if full else ""))
-        end(out, document)
+        end(study, document)
         suggested, missing = _missing(study, student)
         return DemoResult(
             document=document,

@@ -77,8 +77,8 @@ def loss_curves(document: StudyDocument) -> Plot | None:
     caption = "Training loss over steps"
     if len({_loss_kind(slug) for slug in document.training}) > 1:
         caption += (
-            ": cross-entropy with the labels for ColBERT, ColBERT-HN and smoothing, divergence from the teacher's "
-            "distribution for the others, so that only curves of one kind compare"
+            ": cross-entropy with the labels for ColBERT, ColBERT-HN and smoothing, divergence from a teacher for the "
+            "others (both, where their settings mix them), so that only curves of one kind compare"
         )
     return _curves(series, "loss", caption, "Training loss", ("steps", "loss"))
 

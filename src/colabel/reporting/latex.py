@@ -22,7 +22,10 @@ _WRITTEN = {
     "−": "$-$",
     "±": r"$\pm$",
     "–": "--",
-    "<": "$<$",
+    "→": r"$\rightarrow$",
+    "σ": r"$\sigma$",
+    "×": r"$\times$",
+    **{one: f"${one}$" for one in "<>|"},
     **{one: f"\\{one}" for one in "&%$#_{}"},
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _WRITTEN)))
@@ -42,7 +45,7 @@ def latex(document: StudyDocument) -> str:
             *_body(table, kept),
             r"\bottomrule",
             r"\end{tabular}",
-            rf"\caption{{{escaped(f'{document.name}. {table.caption}. {explained(document, intervals=False)}')}}}",
+            rf"\caption{{{escaped(_caption(document, table))}}}",
             rf"\label{{tab:colabel-{re.sub('[^a-z0-9]+', '-', document.name.lower()).strip('-')}}}",
             r"\end{table*}",
         ]
@@ -57,6 +60,12 @@ def escaped(text: str) -> str:
     """
     flat = " ".join(text.replace("\u00a0", "\0").split()).replace("\0", "\u00a0")
     return _SPECIAL.sub(lambda found: _WRITTEN[found.group()], flat)
+
+
+def _caption(document: StudyDocument, table: Table) -> str:
+    """What the table shows; bold on a seed that all have need not be the highest of the means that are shown."""
+    bold = "" if document.compared_seed is None else ", and need not be the highest of the figures shown"
+    return f"{document.name}. {table.caption}{bold}. {explained(document, intervals=False)}"
 
 
 def _body(table: Table, kept: Sequence[int]) -> list[str]:

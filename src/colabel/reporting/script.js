@@ -8,18 +8,23 @@ function compare(one, other, kind) {
   }
   const [name, against] = [one, other].map((cell) => pieces(cell.dataset.name ?? cell.textContent)); // without its letter
   for (let place = 0; place < Math.min(name.length, against.length); place++) {
-    const numbers = [name[place], against[place]].map(Number);
-    const order = numbers.some(Number.isNaN)
-      ? name[place].localeCompare(against[place], "en")
-      : numbers[0] - numbers[1];
+    const order = comparePieces(name[place], against[place]);
     if (order) return order;
   }
   return name.length - against.length;
 }
 
-// Words and numbers of a text: β = 0.25 comes before β = 0.5, and 9 before 10.
+// Words, numbers and versions of a text: β = 0.25 comes before β = 0.5, and 2.9.0 before 2.10.0.
 function pieces(text) {
-  return text.split(/(\d+(?:\.\d+)?)/).filter((piece) => piece !== "");
+  return text.split(/(\d+(?:\.\d+)*)/).filter((piece) => piece !== "");
+}
+
+function comparePieces(one, other) {
+  if (![one, other].every((piece) => /^\d/.test(piece))) return one.localeCompare(other, "en");
+  const [parts, others] = [one, other].map((piece) => piece.split("."));
+  if (parts.length < 3 && others.length < 3) return Number(one) - Number(other);
+  const place = parts.findIndex((part, number) => Number(part) !== Number(others[number]));
+  return place < 0 ? parts.length - others.length : Number(parts[place]) - Number(others[place] ?? -1);
 }
 
 function sortTable(table, head) {

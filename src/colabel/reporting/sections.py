@@ -71,18 +71,19 @@ def _gain(document: StudyDocument) -> list[tuple[str, str]]:
     """What the study is about: the first collective student against the reference."""
     measure, reference = document.measures[0], document.system(document.reference)
     student = next((one for one in document.finished if one.slug.startswith("collective-")), None)
-    pairs = document.comparisons[measure].pairs if measure in document.comparisons else ()
-    if student is None or reference is None:
+    comparison = document.comparisons.get(measure)
+    if student is None or reference is None or comparison is None:
         return []
-    pair = next((one for one in pairs if {one.system, one.against} == {student.slug, reference.slug}), None)
+    wanted = {student.slug, reference.slug}
+    pair = next((one for one in comparison.pairs if {one.system, one.against} == wanted), None)
     if pair is None:
         return []
     found = pair.difference_of(student.slug)
     interval = bounds(found.low, found.high, sign=True)
     said = [
         f"{signed(found.mean)} {interval}".rstrip(),
-        f"p\u00a0{equals(pair.test.t_test)}",
-        f"after Holm's correction {p_value(pair.t_test_holm)}",
+        f"p\u00a0{equals(pair.p_value(comparison.test, corrected=False))}",
+        f"after Holm's correction {p_value(pair.p_value(comparison.test, corrected=True))}",
     ]
     return [(f"{measure}, {student.title} − {reference.title}", ", ".join(said))]
 
@@ -92,9 +93,13 @@ def _significant(document: StudyDocument) -> list[tuple[str, str]]:
     found = document.comparisons.get(document.measures[0])
     if found is None:
         return []
-    p_values = [pair.p_value(found.test, corrected=True) for pair in found.pairs]
-    number = sum(p is not None and p < found.alpha for p in p_values)
-    share = f"{count(number) if number else 'none'} of {count(len(p_values))} pairs"
+    p_values = {  # a system that is another has the same tests
+        (pair.test.t_test, pair.test.randomisation, abs(pair.test.difference.mean)): p
+        for pair in found.pairs
+        if (p := pair.p_value(found.test, corrected=True)) is not None
+    }
+    number = sum(p < found.alpha for p in p_values.values())
+    share = f"{count(number) if number else 'none'} of {count(found.family or len(found.pairs))} tests"
     return [(f"significant after Holm's correction, {document.measures[0]}", share)]
 
 
