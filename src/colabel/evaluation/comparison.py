@@ -152,9 +152,8 @@ def _doubles(values: Mapping[str, PerQuery], seeds: Mapping[str, Mapping[int, Pe
 
     All measures are asked: by one alone, as recall at a great depth, different systems are often equal.
     """
-    held: dict[str, Mapping[int | None, PerQuery]] = {
-        system: {**seeds[system]} if system in seeds else {None: found} for system, found in values.items()
-    }
+    alone = -1  # no seed: values whose seeds were not told apart
+    held = {system: seeds.get(system, {alone: found}) for system, found in values.items()}
     most_seeds_first = sorted(held, key=lambda system: -len(held[system]))
 
     def is_part(one: str, other: str) -> bool:
