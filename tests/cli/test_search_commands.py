@@ -128,8 +128,7 @@ def test_study_prints_its_table_and_a_plan_knows_moved_data(
     moved = source.rename(source.with_name("moved"))
     recipe.write_text(recipe.read_text().replace(str(source), str(moved)))
     plan = call("study", recipe, "--dry-run", "--out", out)[1]
-    assert "data.source; rows" in plan
-    assert "nothing is trained or encoded again" in plan
+    assert plan.endswith("nothing is left to do\n"), "it is the same collection in another place"
     assert call("study", recipe, "--out", out)[0] == 0
     assert _manifests(out) == made
 

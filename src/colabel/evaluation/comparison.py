@@ -93,9 +93,9 @@ def compare(
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
 
     The pairs of the table are one family for Holm's correction; a system whose values by all measures are those of
-    another (a β that tuning found again) is that system: tested on the other's seeds, and its pairs count once. Both
-    tests are made of every pair; ``test`` names the one that the letters follow. Differences are the later system −
-    the earlier one, or system − baseline.
+    another on the same seeds (a β that tuning found again) is that system, and its pairs count once. Both tests are
+    made of every pair; ``test`` names the one that the letters follow. Differences are the later system − the earlier
+    one, or system − baseline.
 
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
@@ -148,18 +148,13 @@ def compare(
 
 
 def _doubles(values: Mapping[str, PerQuery], seeds: Mapping[str, Mapping[int, PerQuery]]) -> dict[str, str]:
-    """System → the first with the same values on all its seeds, and perhaps more seeds: most often itself.
+    """System → the first with the same seeds and values: most often itself.
 
     All measures are asked: by one alone, as recall at a great depth, different systems are often equal.
     """
     alone = -1  # no seed: values whose seeds were not told apart
     held = {system: seeds.get(system, {alone: found}) for system, found in values.items()}
-    most_seeds_first = sorted(held, key=lambda system: -len(held[system]))
-
-    def is_part(one: str, other: str) -> bool:
-        return all(seed in held[other] and held[other][seed] == found for seed, found in held[one].items())
-
-    return {system: next(other for other in most_seeds_first if is_part(system, other)) for system in held}
+    return {system: next(other for other in held if held[other] == found) for system, found in held.items()}
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:

@@ -158,7 +158,7 @@ def explained(document: StudyDocument, *, intervals: bool = True) -> str:
         found = document.comparisons[measures[0]]
         counts = {one: document.comparisons[one].family or len(document.comparisons[one].pairs) for one in measures}
         tested = ", ".join(f"{count} for {one}" for one, count in counts.items())
-        once = ", rows with the same values counted once, with all seeds of either" if found.family else ""
+        once = ", rows with the same values counted once" if found.family else ""
         test = "paired t-test" if found.test == T_TEST else "paired randomisation test"
         parts.append(
             f"Superscripts: letters of the systems that a row significantly beats ({test}, two-sided, "
