@@ -39,6 +39,17 @@ def query_differences(first: Mapping[str, float], second: Mapping[str, float]) -
     return np.where(np.abs(left - right) <= ROUNDING * size, 0.0, left - right)
 
 
+def p_text(p: float | None, none: str) -> str:
+    """A p-value in four digits, wherever one is written; ``none`` where there is none.
+
+    >>> p_text(0.25, "–"), p_text(0.00001, "–"), p_text(None, "–")
+    ('0.2500', '<0.0001', '–')
+    """
+    if p is None:
+        return none
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
 def t_test(differences: npt.ArrayLike) -> float | None:
     """Two-sided p-value of the paired t-test, from the differences [queries].
 

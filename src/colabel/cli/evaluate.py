@@ -200,6 +200,8 @@ def _over_seeds(spread: Spread | None) -> str:
 
 def comparison_lines(found: Comparison) -> list[str]:
     """Lettered systems with what they beat, and the tests of every pair."""
+    from colabel.paired import p_text
+
     share = f"{found.lines[0].mean.confidence:.0%}"
     header = [found.measure, "mean", f"{share} interval", "beats", "beats (Holm)"]
     rows = [
@@ -218,7 +220,7 @@ def comparison_lines(found: Comparison) -> list[str]:
             f"{letters[pair.system]} - {letters[pair.against]}",
             *_test_cells(pair.test),
             *(
-                p_text(p)
+                p_text(p, "none")
                 for p in (pair.test.t_test, pair.t_test_holm, pair.test.randomisation, pair.randomisation_holm)
             ),
             f"{pair.test.better}/{pair.test.equal}/{pair.test.worse}",
@@ -318,8 +320,10 @@ def _mean(interval: Interval) -> str:
 
 
 def _test(test: PairedTest) -> list[str]:
+    from colabel.paired import p_text
+
     mean, bounds = _test_cells(test)
-    return [f"{mean} [{bounds}]", p_text(test.t_test), p_text(test.randomisation)]
+    return [f"{mean} [{bounds}]", p_text(test.t_test, "none"), p_text(test.randomisation, "none")]
 
 
 def _test_cells(test: PairedTest) -> list[str]:
@@ -330,14 +334,3 @@ def _bounds(interval: Interval, sign: str = "") -> str:
     if interval.low is None or interval.high is None:
         return "one query"
     return f"{interval.low:{sign}.4f}, {interval.high:{sign}.4f}"
-
-
-def p_text(p: float | None) -> str:
-    """A p-value in four digits.
-
-    >>> p_text(0.25), p_text(0.00001), p_text(None)
-    ('0.2500', '<0.0001', 'none')
-    """
-    if p is None:
-        return "none"
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"

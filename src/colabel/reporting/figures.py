@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from colabel.paired import p_text
+
 NONE = "–"
 
 
@@ -95,9 +97,7 @@ def p_value(p: float | None) -> str:
     >>> p_value(0.25), p_value(0.00001), p_value(None)
     ('0.2500', '<0.0001', '–')
     """
-    if p is None:
-        return NONE
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+    return p_text(p, NONE)
 
 
 def equals(p: float | None) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from colabel.errors import DataError
 from colabel.measures import mean_values, measure_run
-from colabel.paired import FloatArray, query_differences, t_test
+from colabel.paired import FloatArray, p_text, query_differences, t_test
 from colabel.ranking import Ranking
 from colabel.teachers.base import Teacher
 from colabel.types import Qrels
@@ -84,9 +84,8 @@ def rerank_quality(
 
 
 def _written(p: float | None) -> str:
-    if p is None:
-        return "not defined"
-    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
+    written = p_text(p, "not defined")
+    return f"p = {written}" if written[0].isdigit() else written.replace("<", "p < ")
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
