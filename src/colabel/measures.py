@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from colabel.errors import UsageError
+from colabel.errors import DataError, UsageError
 from colabel.types import Qrels
 
 Run = Mapping[str, Mapping[str, float]]
@@ -21,7 +22,7 @@ PerQuery = dict[str, dict[str, float]]
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
-_UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, subprocess.SubprocessError)
+_UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, subprocess.SubprocessError)
 """What the programs behind ir_measures end with."""
 _TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
     {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 0}, "4": {"a": 1, "b": 0}},
@@ -73,6 +74,9 @@ def ranked(scores: Mapping[str, float]) -> list[str]:
     """
     with np.errstate(over="ignore"):
         single = np.fromiter(scores.values(), dtype=np.float64, count=len(scores)).astype(np.float32).tolist()
+    if any(map(math.isnan, single)):
+        odd = next(passage for passage, score in zip(scores, single, strict=True) if math.isnan(score))
+        raise DataError(f"passage '{odd}' has the score nan, which has no place in a ranking")
     keys = [(score, passage.encode("utf-8", "surrogatepass")) for passage, score in zip(scores, single, strict=True)]
     order = sorted(range(len(keys)), key=keys.__getitem__, reverse=True)
     passages = list(scores)

@@ -126,3 +126,17 @@ def test_lists_of_nothing_but_relevant_passages_have_no_auc() -> None:
     assert found.systems["a"].auc is None
     assert found.systems["a"].pooled_auc is None
     assert found.as_dict()["systems"]["a"]["auc"] is None
+
+
+def test_scores_are_compared_in_single_precision_as_by_trec_eval() -> None:
+    labels = {"q": {"b": 1}}
+    run = {"q": {"a": 40.0000010, "b": 40.0000005}}
+    found = precision_recall({"x": run}, labels)[1].systems["x"]
+    assert found.average_precision.mean == measure_run(labels, run, ["AP"])["AP"]["q"] == 1.0
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_queries_of_one_run_alone_are_refused_in_any_order(order: tuple[str, str]) -> None:
+    runs = {"one": {"q1": {"a": 1.0}}, "two": {"q1": {"a": 1.0}, "q2": {"a": 1.0}}}
+    with pytest.raises(UsageError, match="different candidates for query 'q2'"):
+        precision_recall({name: runs[name] for name in order}, {"q1": {"a": 1}, "q2": {"a": 1}})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from scipy import stats
 
 from colabel import compare, evaluate, load_dataset
 from colabel.cli import main
+from colabel.errors import DataError, UsageError
+from colabel.evaluation import evaluate_qrels
 
 Call = Callable[..., tuple[int, str, str]]
 QUERIES = 30
@@ -285,3 +289,56 @@ def test_seeds_of_one_system_are_one_row(folder: Path, tmp_path: Path, call: Cal
     code, _, err = call(folder, *names, tmp_path / "student-seed-0.trec", "--seeds")
     assert code == 2
     assert "are both seed 0 of" in err
+
+
+def test_queries_that_one_seed_does_not_answer_are_counted(folder: Path, tmp_path: Path, call: Call) -> None:
+    lines = (tmp_path / "good.trec").read_text().splitlines(keepends=True)
+    (tmp_path / "good-seed-1.trec").write_text("".join(line for line in lines if line.startswith(("q0 ", "q1 "))))
+    runs = [tmp_path / "good.trec", tmp_path / "good-seed-1.trec"]
+    out = call(folder, *runs, "-m", "RR@10", "--seeds")[1]
+    assert f"queries without an answer, which count 0: {runs[0]} 28\n" in out
+    assert json.loads(call(folder, *runs, "--seeds", "--json")[1])["unanswered"] == {str(runs[0]): 28}
+
+
+@pytest.mark.parametrize("name", ["bm25.trec", "bm25.trec.gz", "bm25", "bm25/run.trec"])
+def test_bm25_has_every_seed_however_its_run_is_named(name: str, folder: Path, tmp_path: Path, call: Call) -> None:
+    runs = [tmp_path / "good.trec", tmp_path / "good-seed-1.trec", tmp_path / "runs" / name]
+    (tmp_path / "best.trec").rename(runs[1])
+    text = (tmp_path / "weak.trec").read_bytes()
+    file = runs[2] / "run.trec" if name == "bm25" else runs[2]
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    out = call(folder, *runs, "-m", "RR@10", "--seeds", "--compare", "--json")[1]
+    assert json.loads(out)["comparisons"][0]["pairs"][0]["seeds"] == [0, 1]
+
+
+def test_values_of_queries_go_into_ordinary_files(folder: Path, tmp_path: Path, call: Call) -> None:
+    pipe, link, target = (tmp_path / name for name in ("pipe", "link.tsv", "target.tsv"))
+    os.mkfifo(pipe)
+    code, _, err = call(folder, tmp_path / "weak.trec", "--per-query", pipe)
+    assert code == 2
+    assert "is no ordinary file" in err
+    assert pipe.is_fifo()
+    link.symlink_to(target)
+    assert call(folder, tmp_path / "weak.trec", "--per-query", link)[0] == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("query_id\tsystem\t")
+
+
+def test_runs_that_have_no_order_or_no_entry_are_refused(folder: Path, tmp_path: Path, call: Call) -> None:
+    dataset = load_dataset(str(folder))
+    with pytest.raises(DataError, match="broken: passage 'd1' of query 'q0' has the score nan"):
+        evaluate(dataset, {"broken": {"q0": {"d0": 1.0, "d1": float("nan")}}})
+    with pytest.raises(DataError, match="nothing: the run is empty"):
+        evaluate(dataset, {"nothing": {}})
+    code, _, err = call(folder, tmp_path / "weak.trec", "-m", "nDCG@99999999999999999999")
+    assert code == 2
+    assert "'nDCG@99999999999999999999' cannot be computed here" in err
+
+
+def test_paths_may_be_text(folder: Path, tmp_path: Path) -> None:
+    qrels = folder / "qrels" / "test.tsv"
+    written = evaluate_qrels(str(qrels), {"weak": str(tmp_path / "weak.trec")})
+    assert written.means == evaluate_qrels(qrels, {"weak": tmp_path / "weak.trec"}).means
+    with pytest.raises(UsageError, match="'relevant_from' is 0"):
+        evaluate_qrels(qrels, {"weak": tmp_path / "weak.trec"}, relevant_from=0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from colabel.errors import UsageError
-from colabel.evaluation import Evaluation, compare, holm, paired_test, randomisation_test, t_test
+from colabel.evaluation import Evaluation, compare, evaluate_qrels, holm, paired_test, randomisation_test, t_test
 from colabel.evaluation.intervals import bootstrap_difference, bootstrap_mean, bootstrap_means, bootstrap_unpaired
 from colabel.evaluation.seeds import average_seeds
 from colabel.evaluation.significance import paired_tests
@@ -205,7 +206,8 @@ def test_a_system_that_is_another_counts_once() -> None:
     values = {"a": (0.1, 0.2, 0.3, 0.4), "b": (0.2, 0.3, 0.5, 0.5), "c": (0.5, 0.4, 0.7, 0.9)}
     values["d"] = values["c"]
     per_query = {name: {"AP": {f"q{n}": value for n, value in enumerate(one)}} for name, one in values.items()}
-    whole = compare(Evaluation("x", "test", 1, per_query), "AP")
+    runs = {"a": 1, "b": 2, "c": 3, "d": 3}
+    whole = compare(Evaluation("x", "test", 1, per_query, identities=runs), "AP")
     part = compare(Evaluation("x", "test", 1, {name: per_query[name] for name in "abc"}), "AP")
     assert (len(whole.pairs), whole.family, part.family) == (6, 3, 3)
     corrected = {(pair.system, pair.against): pair.t_test_holm for pair in whole.pairs}
@@ -222,7 +224,7 @@ def test_a_system_counts_once_wherever_its_copy_stands(order: str) -> None:
     values = {"a": (0.1, 0.2, 0.3, 0.4), "b": (0.2, 0.3, 0.5, 0.5)}
     values["c"] = values["a"]
     per_query = {name: {"AP": {f"q{n}": value for n, value in enumerate(values[name])}} for name in order}
-    found = compare(Evaluation("x", "test", 1, per_query), "AP")
+    found = compare(Evaluation("x", "test", 1, per_query, identities={"a": 1, "b": 2, "c": 1}), "AP")
     assert (len(found.pairs), found.family) == (3, 1)
     for pair in found.pairs:
         assert pair.t_test_holm == pair.test.t_test
@@ -241,7 +243,8 @@ def test_a_system_with_some_seeds_of_another_is_tested_on_its_own() -> None:
         for name, of_seed in seeds.items()
     }
     merged = {name: average_seeds(list(of_seed.values())) for name, of_seed in held.items()}
-    found = compare(Evaluation("x", "test", 1, merged), "AP", seeds=held)
+    runs = {"a": (1, 2), "b": (3, 4), "c": (3,)}
+    found = compare(Evaluation("x", "test", 1, merged, identities=runs), "AP", seeds=held)
     tests = {(pair.system, pair.against): pair for pair in found.pairs}
     assert found.family == 3
     assert (tests["b", "a"].seeds, tests["c", "a"].seeds) == ((0, 1), (0,))
@@ -259,13 +262,30 @@ def test_many_pairs_are_tested_as_one_by_one() -> None:
         assert (found.t_test, found.randomisation, found.better) == (alone.t_test, alone.randomisation, alone.better)
 
 
-def test_systems_that_one_measure_cannot_tell_apart_are_two() -> None:
-    recall, precision = (0.5, 1.0, 1.0), {"a": (0.1, 0.2, 0.3), "b": (0.4, 0.2, 0.3), "c": (0.4, 0.2, 0.3)}
-    per_query = {
-        name: {"R@9": {f"q{n}": v for n, v in enumerate(recall)}, "P@1": {f"q{n}": v for n, v in enumerate(one)}}
-        for name, one in precision.items()
+def test_systems_with_equal_values_and_other_rankings_are_two(tmp_path: Path) -> None:
+    """The family of a measure does not depend on which others were asked for."""
+    labels = {f"q{n}": {"r": 1} for n in range(8)}
+    last = {query: {"x": 3.0, "y": 2.0, "r": 1.0} for query in labels}
+    second = {query: {"x": 3.0, "r": 2.0, "y": 1.0} for query in list(labels)[:6]}
+    first = {query: {"r": 3.0, "y": 2.0, "x": 1.0} for query in list(labels)[:6]}
+    runs = {"a": {query: {"x": 1.0} for query in labels}, "b": {**last, **second}, "c": {**last, **first}}
+    runs["again"] = {query: dict(reversed(held.items())) for query, held in runs["c"].items()}
+    (tmp_path / "qrels.txt").write_text("".join(f"{query} 0 r 1\n" for query in labels))
+    for measures in (["R@3"], ["R@3", "nDCG@10"]):
+        found = compare(evaluate_qrels(tmp_path / "qrels.txt", runs, measures=measures), "R@3")
+        assert (len(found.pairs), found.family) == (6, 3), "a, b and c; the last is c again"
+
+
+def test_significant_tests_are_counted_one_by_one() -> None:
+    """b and c find as many more than a, for other queries: their tests against a have the same figures and are two."""
+    queries = [f"q{n}" for n in range(40)]
+    values = {
+        "a": dict.fromkeys(queries, 0.0),
+        "b": {query: float(place < 15) for place, query in enumerate(queries)},
+        "c": {query: float(place >= 25) for place, query in enumerate(queries)},
     }
-    assert compare(Evaluation("x", "test", 1, per_query), "R@9").family == 1, "b and c are one by both measures"
-    del per_query["c"]
-    found = compare(Evaluation("x", "test", 1, per_query), "R@9")
-    assert (found.family, found.pairs[0].t_test_holm) == (1, 1.0)
+    per_query = {name: {"RR": held} for name, held in values.items()}
+    found = compare(Evaluation("x", "test", 1, per_query), "RR")
+    assert (found.family, found.significant) == (3, 2)
+    copies = Evaluation("x", "test", 1, {**per_query, "d": per_query["c"]}, identities={"c": 1, "d": 1})
+    assert (compare(copies, "RR").family, compare(copies, "RR").significant) == (3, 2)

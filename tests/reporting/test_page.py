@@ -24,6 +24,7 @@ from colabel.reporting.records import (
     ExampleToken,
     FeedbackGain,
     Mean,
+    Milliseconds,
     Ratio,
     Reached,
     Setting,
@@ -698,3 +699,44 @@ def test_the_main_table_for_a_paper(rendered: ReportFiles, full_study: StudyDocu
     assert r"$\beta$" in text and "β" not in text
     empty = write_report(StudyDocument("a_b % c", ("AP",)), tmp_path).latex.read_text()
     assert empty.count("\n") == 1, "no table without a system"
+
+
+def test_what_counts_zero_and_how_many_seeds_are_behind_a_mean_is_said(tmp_path: Path) -> None:
+    per_seed = {"colbert": {"0": {"AP": {"q": 0.4, "r": 0.0}}, "1": {"AP": {"q": 0.6, "r": 0.0}}}}
+    systems = (
+        System("bm25", "BM25", means={"AP": 0.1}, unanswered=1),
+        System("colbert", "ColBERT", seeds=2, means={"AP": 0.25}, unanswered=0),
+        System("self-kd", "Self-KD", means={"AP": 0.3}, milliseconds=Milliseconds(4.0, 4.0, 4.0)),
+    )
+    values = {system.slug: {"AP": {"q": 2 * system.means["AP"], "r": 0.0}} for system in systems}  # type: ignore[operator]
+    document = StudyDocument(
+        "u", ("AP",), systems=systems, per_query=values, per_seed=per_seed, without_relevant=1, relevant_from=2
+    )
+    files = write_report(document, tmp_path)
+    for text in (files.html.read_text(), files.markdown.read_text(), files.latex.read_text()):
+        assert "Queries for which no passage is relevant count 0 for every system: 1 of 2." in text
+        assert "Queries without an answer, which count 0: BM25 1." in text
+    paper = files.latex.read_text()
+    assert r"System & seeds & AP & ms~/~query \\" in paper
+    assert r"BM25 (a) & -- & 0.100" in paper
+    assert r"ColBERT (b) & 2 & 0.250" in paper
+    assert r"Self-KD (c) & 1 & \textbf{0.300}" in paper
+    assert "ms~/~query: median response time, one query at a time, one thread." in paper
+    found = json.loads(files.metrics.read_text())
+    assert found["unanswered"] == {"bm25": 1, "colbert": 0}
+    assert found["queries_without_relevant"] == 1
+
+
+def test_how_many_tests_are_significant_is_the_comparisons_word(full_study: StudyDocument) -> None:
+    """Of a study of an earlier version it is counted, unless some rows are others: then it is not known."""
+    title = "significant after Holm's correction, nDCG@10"
+    found = full_study.comparisons["nDCG@10"]
+    counted = sum(pair.t_test_holm is not None and pair.t_test_holm < found.alpha for pair in found.pairs)
+
+    def fact(significant: int | None, family: int) -> str | None:
+        changed = dataclasses.replace(found, significant=significant, family=family)
+        return dict(about(dataclasses.replace(full_study, comparisons={"nDCG@10": changed}))).get(title)
+
+    assert fact(7, 99) == "7 of 99 tests"
+    assert fact(None, len(found.pairs)) == fact(None, 0) == f"{counted or 'none'} of {len(found.pairs)} tests"
+    assert fact(None, len(found.pairs) - 1) is None

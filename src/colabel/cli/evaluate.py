@@ -67,7 +67,7 @@ def evaluate_command(
 ) -> None:
     """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
     from colabel import compare, evaluate, load_dataset
-    from colabel.evaluation import evaluate_qrels, merge_seeds, seed_groups, write_per_query
+    from colabel.evaluation import evaluate_qrels, is_run_of, merge_seeds, seed_groups, write_per_query
     from colabel.measures import DEFAULT_MEASURES
     from colabel.reporting.records import SEEDLESS
 
@@ -88,7 +88,7 @@ def evaluate_command(
     apart = {
         name: {
             seed: evaluation.per_query[held.get(seed, next(iter(held.values())))]
-            for seed in (everywhere if Path(name).stem in SEEDLESS else held)
+            for seed in (everywhere if is_run_of(name, SEEDLESS) else held)
         }
         for name, held in groups.items()
     }
@@ -100,7 +100,7 @@ def evaluate_command(
         for measure in dict.fromkeys(chosen):
             comparisons.append(compare(evaluation, measure, baseline=against, seeds=apart, seed=recipe.seed))
     if per_query is not None:
-        write_per_query(evaluation, per_query)
+        write_per_query(evaluation, per_query.resolve())  # a link stays one
     if as_json:
         more: dict[str, object] = {"comparisons": [found.as_dict() for found in comparisons]} if comparisons else {}
         if seeds:
@@ -133,6 +133,8 @@ def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], p
         return
     if per_query.suffix == ".gz":
         raise UsageError(f"--per-query {per_query}: the file is not compressed; name one that does not end in .gz")
+    if per_query.exists() and not per_query.is_file():
+        raise UsageError(f"--per-query {per_query} is no ordinary file; name one, which is written as a whole")
     if not per_query.absolute().parent.is_dir():
         raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
     if per_query.exists() and any(path.exists() and path.samefile(per_query) for path in (Path(dataset), *files)):

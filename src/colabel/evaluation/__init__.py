@@ -5,7 +5,7 @@ from colabel.evaluation.intervals import Interval, bootstrap_difference, bootstr
 from colabel.evaluation.label_quality import LabelQuality, label_quality, suggestion_precision
 from colabel.evaluation.quality import Quality, precision_recall
 from colabel.evaluation.runs import Evaluation, evaluate, evaluate_qrels, read_run_file, write_per_query
-from colabel.evaluation.seeds import Spread, merge_seeds, seed_groups, spread
+from colabel.evaluation.seeds import Spread, is_run_of, merge_seeds, seed_groups, spread
 from colabel.evaluation.significance import PairedTest, holm, paired_test, randomisation_test
 from colabel.evaluation.timing import ResponseTimes, response_times, response_times_of
 from colabel.paired import t_test
@@ -26,6 +26,7 @@ __all__ = [
     "evaluate",
     "evaluate_qrels",
     "holm",
+    "is_run_of",
     "label_quality",
     "merge_seeds",
     "paired_test",

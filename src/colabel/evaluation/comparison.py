@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from colabel.errors import UsageError
@@ -63,7 +63,10 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters."""
+    """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters.
+
+    ``family`` is how many tests Holm's correction is over, and ``significant`` how many of these are after it.
+    """
 
     measure: str
     test: str
@@ -72,6 +75,7 @@ class Comparison:
     lines: tuple[Line, ...]
     pairs: tuple[Pair, ...]
     family: int = 0
+    significant: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -92,10 +96,10 @@ def compare(
 ) -> Comparison:
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
 
-    The pairs of the table are one family for Holm's correction; a system whose values by all measures are those of
-    another on the same seeds (a β that tuning found again) is that system, and its pairs count once. Both tests are
-    made of every pair; ``test`` names the one that the letters follow. Differences are the later system − the earlier
-    one, or system − baseline.
+    The pairs of the table are one family for Holm's correction; a system whose runs are those of another (a β that
+    tuning found again) is that system, and its pairs count once. Systems that only have the same values are not: by
+    few measures, different rankings often do. Both tests are made of every pair; ``test`` names the one that the
+    letters follow. Differences are the later system − the earlier one, or system − baseline.
 
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
@@ -108,7 +112,7 @@ def compare(
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
     else:
         wanted = [(system, baseline) for system in systems if system != baseline]
-    double = _doubles(evaluation.per_query, seeds or {})
+    double = _doubles(systems, evaluation.identities)
     same = [(double[one], double[other]) for one, other in wanted]
     common = [_common_seeds(*names, seeds or {}) for names in same]
     sides = [
@@ -129,6 +133,7 @@ def compare(
             strict=True,
         )
     )
+    decisive = [pair[0 if test == T_TEST else 1] for pair in corrected.values()]
     pairs = tuple(
         Pair(*names, found, *corrected.get(frozenset(which), (found.t_test, found.randomisation)), both)
         for names, which, found, both in zip(wanted, same, tests, common, strict=True)
@@ -144,17 +149,14 @@ def compare(
         )
         for system in systems
     )
-    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family))
+    significant = sum(p is not None and p < alpha for p in decisive)
+    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family), significant)
 
 
-def _doubles(values: Mapping[str, PerQuery], seeds: Mapping[str, Mapping[int, PerQuery]]) -> dict[str, str]:
-    """System → the first with the same seeds and values: most often itself.
-
-    All measures are asked: by one alone, as recall at a great depth, different systems are often equal.
-    """
-    alone = -1  # no seed: values whose seeds were not told apart
-    held = {system: seeds.get(system, {alone: found}) for system, found in values.items()}
-    return {system: next(other for other in held if held[other] == found) for system, found in held.items()}
+def _doubles(systems: Sequence[str], identities: Mapping[str, Hashable]) -> dict[str, str]:
+    """System → the first with the same runs: most often itself, and always where its runs are not known."""
+    first: dict[Hashable, str] = {}
+    return {system: first.setdefault(identities.get(system, system), system) for system in systems}
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:

@@ -214,10 +214,11 @@ def grades_of(labels: Qrels, lowest: int = 1) -> list[int]:
 
 def _run_lists(runs: Mapping[str, Run], labels: Qrels, judged_only: bool) -> Iterator[CandidateList]:
     first, *others = runs
-    for query_id, answers in runs[first].items():
+    for query_id in dict.fromkeys(query for run in runs.values() for query in run):
         judged = labels.get(query_id)
         if judged is None:
             continue
+        answers = runs[first].get(query_id, {})
         for other in others:
             odd = sorted(answers.keys() ^ runs[other].get(query_id, {}).keys())
             if odd:
@@ -227,5 +228,11 @@ def _run_lists(runs: Mapping[str, Run], labels: Qrels, judged_only: bool) -> Ite
                 )
         passages = ranked({passage: 0.0 for passage in answers if passage in judged or not judged_only})
         grades = np.array([judged.get(passage, 0) for passage in passages], dtype=np.int64)
-        scores = {name: np.array([run[query_id][passage] for passage in passages]) for name, run in runs.items()}
+        scores = {name: _single([run[query_id][passage] for passage in passages]) for name, run in runs.items()}
         yield CandidateList(query_id, grades, scores, np.array(list(judged.values()), dtype=np.int64))
+
+
+def _single(scores: list[float]) -> npt.NDArray[np.float64]:
+    """Scores rounded to single precision, in which trec_eval holds them: what differs only beyond it is equal."""
+    with np.errstate(over="ignore"):
+        return np.array(scores, dtype=np.float32).astype(np.float64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from colabel.types import Qrels, ScoredPassage
 
 log = logging.getLogger(__name__)
 
-AnyRun = Run | Path | Callable[[], Run]
+AnyRun = Run | Path | str | Callable[[], Run]
 UNJUDGED_DEPTH = 10
 _OTHER = "is it a run over another collection, or with other ids?"
 
@@ -35,7 +36,9 @@ class Evaluation:
 
     ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given, and
     ``retrieved`` how many these first 10 are; ``judged_only`` says that such passages were taken out before measuring.
+    ``unanswered_queries`` is system → labelled queries that its run (or that of some seed) has no passage for, and
     ``without_relevant`` counts the labelled queries that no passage is relevant for: they are 0 for every system.
+    ``identities`` tells runs apart within one process: those of equal identity are the same run.
     """
 
     dataset: str
@@ -46,6 +49,8 @@ class Evaluation:
     retrieved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     judged_only: bool = False
     without_relevant: int = 0
+    unanswered_queries: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    identities: Mapping[str, Hashable] = field(default_factory=dict)
 
     @property
     def queries(self) -> int:
@@ -54,8 +59,8 @@ class Evaluation:
 
     @property
     def unanswered(self) -> dict[str, int]:
-        """System → labelled queries that its run has no passage for."""
-        return {system: sum(not count for count in held.values()) for system, held in self.retrieved.items()}
+        """System → how many labelled queries its run, or that of some seed, has no passage for."""
+        return {system: len(held) for system, held in self.unanswered_queries.items()}
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
@@ -101,7 +106,7 @@ def evaluate(
     measures: Sequence[str] = DEFAULT_MEASURES,
     judged_only: bool = False,
 ) -> Evaluation:
-    """Measure runs (in memory, TREC files, or folders that ``rank`` wrote) on the labels of a split.
+    """Measure runs (in memory, or paths of TREC files or of folders that ``rank`` wrote) on the labels of a split.
 
     A run may also be a function that gives it: it is then in memory only while it is measured.
 
@@ -118,7 +123,7 @@ def evaluate(
 
 
 def evaluate_qrels(
-    qrels: Path,
+    qrels: Path | str,
     runs: Mapping[str, AnyRun],
     *,
     relevant_from: int | None = None,
@@ -132,6 +137,9 @@ def evaluate_qrels(
     Grades below 0 (spam, or not judged, in some tracks) count as 0, as in trec_eval; Bpref and infAP, which ask what
     was judged, get them as they are.
     """
+    if relevant_from is not None and relevant_from < 1:
+        raise UsageError(f"'relevant_from' is {relevant_from}; expected 1 or more")
+    qrels = Path(qrels)
     reader = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False, negative_is_zero=True)
     labels = reader.read(read_qrels(qrels, Strict()))
     if reader.negative:
@@ -165,14 +173,17 @@ def _evaluate(
     """
     asking = [name for name in measures if negative and asks_judged(name)]
     graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
-    per_query, unjudged, retrieved = {}, {}, {}
-    for system, run in runs.items():
+    per_query, unjudged, retrieved, unanswered, identities = {}, {}, {}, {}, {}
+    for system, given in runs.items():
+        run = Path(given) if isinstance(given, str) else given
         answers = read_run_file(run) if isinstance(run, Path) else run() if callable(run) else run
         _check_run(answers, str(run) if isinstance(run, Path) else system, labels, about, passages)
         if isinstance(run, Path) and passages is not EVERYTHING:
             _tell_unknown(answers, str(run), about, passages)
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
+        unanswered[system] = frozenset(query for query, count in retrieved[system].items() if not count)
+        identities[system] = tuple(hash(frozenset(answers.get(query, {}).items())) for query in labels)
         answers = only_judged(labels, answers) if about.judged_only else answers
         found = measure_run(labels, answers, measures, relevant_from=about.relevant_from)
         if asking:
@@ -184,11 +195,28 @@ def _evaluate(
             f"no query of {about.dataset} has a passage of grade {about.relevant_from} or higher, so none is relevant; "
             "lower 'data.relevant_from'"
         )
-    return replace(about, per_query=per_query, unjudged=unjudged, retrieved=retrieved, without_relevant=without)
+    return replace(
+        about,
+        per_query=per_query,
+        unjudged=unjudged,
+        retrieved=retrieved,
+        without_relevant=without,
+        unanswered_queries=unanswered,
+        identities=identities,
+    )
 
 
 def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: Container[object]) -> None:
-    """Refuse a run of something else; tell what of it is left out or unknown."""
+    """Refuse a run of something else, or without an order; tell what of it is left out or unknown."""
+    if not run:
+        raise DataError(f"{name}: the run is empty")
+    for query_id, held in run.items():
+        odd = next((passage for passage, score in held.items() if math.isnan(score)), None)
+        if odd is not None:
+            raise DataError(
+                f"{name}: passage '{odd}' of query '{query_id}' has the score nan, which has no place in a ranking; "
+                "was the model's training stable?"
+            )
     where = about.dataset if passages is EVERYTHING else f"the split '{about.split}' of {about.dataset}"
     without = sum(query_id not in labels for query_id in run)
     if without == len(run):

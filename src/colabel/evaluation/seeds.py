@@ -12,6 +12,7 @@ from colabel.errors import UsageError
 from colabel.evaluation.runs import Evaluation
 from colabel.measures import PerQuery, mean_values
 
+_FILE = r"(?:\.\w+)*(?:/run\.trec(?:\.gz)?)?"
 _NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
 
 
@@ -75,6 +76,15 @@ def seed_groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return groups
 
 
+def is_run_of(name: str, systems: Iterable[str]) -> bool:
+    """Whether a run has the name of one of some systems, in whatever folder and file format.
+
+    >>> [is_run_of(name, ["bm25"]) for name in ("runs/bm25", "bm25.trec.gz", "bm25/run.trec", "bm25/other.trec")]
+    [True, True, True, False]
+    """
+    return any(re.fullmatch(rf"(?:.*/)?{re.escape(system)}{_FILE}", name) for system in systems)
+
+
 def merge_seeds(
     evaluation: Evaluation, groups: Mapping[str, Sequence[str]]
 ) -> tuple[Evaluation, dict[str, dict[str, Spread]]]:
@@ -93,6 +103,15 @@ def merge_seeds(
         per_query={name: average_seeds(seeds) for name, seeds in values.items()},
         unjudged=_average_counts(evaluation.unjudged, groups),
         retrieved=_average_counts(evaluation.retrieved, groups),
+        unanswered_queries={
+            name: frozenset[str]().union(*(evaluation.unanswered_queries.get(seed, ()) for seed in seeds))
+            for name, seeds in groups.items()
+        },
+        identities={
+            name: tuple(evaluation.identities[seed] for seed in seeds)
+            for name, seeds in groups.items()
+            if all(seed in evaluation.identities for seed in seeds)
+        },
     )
     return merged, {name: seed_spread(seeds) for name, seeds in values.items()}
 

@@ -82,6 +82,7 @@ def measured(rows: Rows, recipe_text: str) -> StudyDocument:
         measures=measures,
         split=TEST,
         relevant_from=dataset.relevant_from,
+        without_relevant=found.merged.without_relevant,
         dataset=_summary(dataset),
         systems=tuple(
             dataclasses.replace(_system(rows, system, found), milliseconds=times.get(system.slug))
@@ -138,6 +139,7 @@ def _system(rows: Rows, system: Row, found: _Measured) -> System:
         spread={measure: one.std for measure, one in found.spreads[slug].items() if one.std is not None},
         judged_only=found.judged.means[slug],
         unjudged_share=found.merged.unjudged_share.get(slug),
+        unanswered=found.merged.unanswered.get(slug),
         seconds=costs.get("seconds", {}),
         pairs=costs.get("pairs"),
         encoder_passes=costs.get("encoder_passes"),

@@ -49,6 +49,7 @@ class StudyDocument:
         systems: rows in the order of tables, letters and plots, those of a group together; failed ones included.
         reference: slug of the system that differences and scatter plots are against.
         relevant_from: grade from which passages count as relevant.
+        without_relevant: queries that have no such passage, which count 0 for every system.
         per_query: slug → measure → query id → value, the mean over seeds.
         per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
@@ -71,6 +72,7 @@ class StudyDocument:
     measures: tuple[str, ...]
     split: str = "test"
     relevant_from: int = 1
+    without_relevant: int | None = None
     reference: str | None = "colbert"
     dataset: DatasetSummary | None = None
     systems: tuple[System, ...] = ()
@@ -143,6 +145,12 @@ class StudyDocument:
     def setting(self, name: str) -> str | None:
         """The value of a setting of collective knowledge; None where the study does not tell."""
         return next((one.value for one in self.collective if one.name == name), None)
+
+    @property
+    def query_count(self) -> int:
+        """How many queries means are over."""
+        held = (len(values) for measures in self.per_query.values() for values in measures.values())
+        return max(held, default=0)
 
     @property
     def seed_counts(self) -> dict[str, int]:

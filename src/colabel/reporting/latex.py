@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from colabel.reporting.document import StudyDocument
+from colabel.reporting.figures import NONE
 from colabel.reporting.markdown import letters
 from colabel.reporting.parts import Cell, Row, Table
-from colabel.reporting.results import explained, results
+from colabel.reporting.records import SEEDLESS
+from colabel.reporting.results import explained, results, system_letters
+from colabel.reporting.seeds import unequal
 
 _WRITTEN = {
     "\\": r"\textbackslash{}",
@@ -36,13 +39,15 @@ def latex(document: StudyDocument) -> str:
     lines = [f"% {document.name}: needs \\usepackage{{booktabs}}"]
     for table in results(document):
         kept = [place for place, column in enumerate(table.columns) if not column.title.startswith("unjudged")]
+        seeds = _seeds(document)
+        titles = [table.columns[place].title for place in kept]
         lines += [
             r"\begin{table*}",
             r"\centering",
-            rf"\begin{{tabular}}{{l{'r' * (len(kept) - 1)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(kept) - 1 + bool(seeds))}}}",
             r"\toprule",
-            _line([escaped(table.columns[place].title) for place in kept]),
-            *_body(table, kept),
+            _line([escaped(title) for title in (titles[0], *(["seeds"] if seeds else []), *titles[1:])]),
+            *_body(table, kept, seeds),
             r"\bottomrule",
             r"\end{tabular}",
             rf"\caption{{{escaped(_caption(document, table))}}}",
@@ -65,21 +70,31 @@ def escaped(text: str) -> str:
 def _caption(document: StudyDocument, table: Table) -> str:
     """What the table shows; bold on a seed that all have need not be the highest of the means that are shown."""
     bold = "" if document.compared_seed is None else ", and need not be the highest of the figures shown"
-    return f"{document.name}. {table.caption}{bold}. {explained(document, intervals=False)}"
+    hints = "".join(f" {one.title}: {one.hint}." for one in table.columns if one.title.startswith("ms"))
+    return f"{document.name}. {table.caption}{bold}. {explained(document, intervals=False)}{hints}"
 
 
-def _body(table: Table, kept: Sequence[int]) -> list[str]:
+def _seeds(document: StudyDocument) -> dict[str, str]:
+    """Letter → how many seeds a mean is over, where rows differ in it; a dash for what draws nothing at random."""
+    counts = document.seed_counts
+    if not unequal(counts):
+        return {}
+    return {name: NONE if slug in SEEDLESS else str(counts[slug]) for slug, name in system_letters(document).items()}
+
+
+def _body(table: Table, kept: Sequence[int], seeds: Mapping[str, str]) -> list[str]:
     """A rule before each group; systems that failed are left out."""
     lines = []
     for _, group in itertools.groupby((row for row in table.rows if row.failed is None), key=lambda row: row.group):
-        lines += [r"\midrule", *(_row(row, kept) for row in group)]
+        lines += [r"\midrule", *(_row(row, kept, seeds) for row in group)]
     return lines
 
 
-def _row(row: Row, kept: Sequence[int]) -> str:
+def _row(row: Row, kept: Sequence[int], seeds: Mapping[str, str]) -> str:
     name = row.cells[0]
     first = f"{escaped(name.text)} ({name.letter})" if name.letter else escaped(name.text)
-    return _line([first, *(_figure(row.cells[place]) for place in kept[1:])])
+    trained = [escaped(seeds[name.letter])] if seeds else []
+    return _line([first, *trained, *(_figure(row.cells[place]) for place in kept[1:])])
 
 
 def _figure(cell: Cell) -> str:

@@ -14,15 +14,17 @@ from colabel.reporting.records import Efficiency, QualitySet
 def metrics(document: StudyDocument) -> dict[str, Any]:
     """Plain JSON types.
 
-    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, how many tests were
-    corrected for, for each slug the slugs that it beats without and with Holm's correction, and every pair with the
-    seeds compared), ``seconds`` (``systems``: slug → part of the work → seconds; ``stages``: stage → seconds;
-    ``to_target``: the measure, the value and when each student had it), ``ratios`` (slug of a cross-encoder row → how
-    many times as long as ``against`` it takes, and the seconds of both), ``intervals`` and ``spread`` (slug → measure →
-    …), ``seeds``, ``milliseconds``, ``per_seed`` (of systems with several: slug → seed → measure → mean),
-    ``unjudged_share`` (of the passages in the top 10 of all queries), ``label_quality`` (which queries → teacher →
-    grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), ``feedback_difference`` (that gain on train less that on
-    test), ``collective`` (setting → value), and ``failed`` (slug → sentence; those systems are nowhere else).
+    Keys: ``systems`` (slug → measure → mean), ``titles``, ``significance`` (measure → test, alpha, how many tests
+    were corrected for and how many are significant then, for each slug the slugs that it beats without and with
+    Holm's correction, and every pair with the seeds compared), ``seconds`` (``systems``: slug → part of the work →
+    seconds; ``stages``: stage → seconds; ``to_target``: the measure, the value and when each student had it),
+    ``ratios`` (slug of a cross-encoder row → how many times as long as ``against`` it takes, and the seconds of
+    both), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``, ``per_seed`` (of systems
+    with several: slug → seed → measure → mean), ``unjudged_share`` (of the passages in the top 10 of all queries),
+    ``unanswered`` (slug → queries) and ``queries_without_relevant``, which count 0, ``label_quality`` (which
+    queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), ``feedback_difference`` (that
+    gain on train less that on test), ``collective`` (setting → value), and ``failed`` (slug → sentence; those
+    systems are nowhere else).
     """
     finished = document.finished
     found = {
@@ -39,6 +41,8 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         "unjudged_share": {
             system.slug: system.unjudged_share for system in finished if system.unjudged_share is not None
         },
+        "unanswered": {system.slug: system.unanswered for system in finished if system.unanswered is not None},
+        "queries_without_relevant": document.without_relevant,
         "milliseconds": {system.slug: system.milliseconds for system in finished if system.milliseconds},
         "significance": {measure: _significance(comparison) for measure, comparison in document.comparisons.items()},
         "seconds": {
@@ -87,6 +91,7 @@ def _significance(comparison: Comparison) -> dict[str, Any]:
         "alpha": comparison.alpha,
         "baseline": comparison.baseline,
         "tests": comparison.family or len(comparison.pairs),
+        "significant": comparison.significant,
         "beats": {line.system: [slugs.get(one, one) for one in line.beats] for line in comparison.lines},
         "beats_holm": {line.system: [slugs.get(one, one) for one in line.beats_holm] for line in comparison.lines},
         "pairs": [pair.as_dict() for pair in comparison.pairs],

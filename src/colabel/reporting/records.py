@@ -82,6 +82,7 @@ class System:
         spread: measure → standard deviation over seeds; None or absent for one seed.
         judged_only: measure → mean with passages without a judgement taken out of the run first.
         unjudged_share: of the passages in the top 10 of all queries, the share without a judgement.
+        unanswered: queries that it, or one of its seeds, finds no passage for.
         milliseconds: response time.
         seconds: "annotation", "training" or any other part of the work → seconds.
         pairs: query–passage pairs that the teacher labelled.
@@ -100,6 +101,7 @@ class System:
     spread: Figures = dataclasses.field(default_factory=dict)
     judged_only: Figures = dataclasses.field(default_factory=dict)
     unjudged_share: float | None = None
+    unanswered: int | None = None
     milliseconds: Milliseconds | None = None
     seconds: Figures = dataclasses.field(default_factory=dict)
     pairs: int | None = None

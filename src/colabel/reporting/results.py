@@ -158,7 +158,7 @@ def explained(document: StudyDocument, *, intervals: bool = True) -> str:
         found = document.comparisons[measures[0]]
         counts = {one: document.comparisons[one].family or len(document.comparisons[one].pairs) for one in measures}
         tested = ", ".join(f"{count} for {one}" for one, count in counts.items())
-        once = ", rows with the same values counted once" if found.family else ""
+        once = ", rows that are the same run counted once" if found.family else ""
         test = "paired t-test" if found.test == T_TEST else "paired randomisation test"
         parts.append(
             f"Superscripts: letters of the systems that a row significantly beats ({test}, two-sided, "
@@ -167,7 +167,21 @@ def explained(document: StudyDocument, *, intervals: bool = True) -> str:
         )
         parts += _seeds_explained(document, found)
     parts.append(f"Relevant means grade {document.relevant_from} or higher.")
-    return " ".join(parts)
+    return " ".join([*parts, *_counted_zero(document)])
+
+
+def _counted_zero(document: StudyDocument) -> list[str]:
+    """Queries that lower means whatever a system ranks, and those that some do not answer."""
+    found = []
+    if document.without_relevant:
+        found.append(
+            f"Queries for which no passage is relevant count 0 for every system: {document.without_relevant} of "
+            f"{document.query_count}."
+        )
+    missed = [f"{system.title} {system.unanswered}" for system in document.finished if system.unanswered]
+    if missed:
+        found.append(f"Queries without an answer, which count 0: {', '.join(missed)}.")
+    return found
 
 
 def _training_variance(document: StudyDocument) -> list[str]:

@@ -80,11 +80,11 @@ def _gain(document: StudyDocument) -> list[tuple[str, str]]:
         return []
     found = pair.difference_of(student.slug)
     interval = bounds(found.low, found.high, sign=True)
-    said = [
-        f"{signed(found.mean)} {interval}".rstrip(),
-        f"p\u00a0{equals(pair.p_value(comparison.test, corrected=False))}",
-        f"after Holm's correction {p_value(pair.p_value(comparison.test, corrected=True))}",
-    ]
+    said = [f"{signed(found.mean)} {interval}".rstrip()]
+    p = pair.p_value(comparison.test, corrected=False)
+    if p is not None:  # as of a single query
+        corrected = p_value(pair.p_value(comparison.test, corrected=True))
+        said += [f"p\u00a0{equals(p)}", f"after Holm's correction {corrected}"]
     return [(f"{measure}, {student.title} − {reference.title}", ", ".join(said))]
 
 
@@ -93,13 +93,13 @@ def _significant(document: StudyDocument) -> list[tuple[str, str]]:
     found = document.comparisons.get(document.measures[0])
     if found is None:
         return []
-    p_values = {  # a system that is another has the same tests
-        (pair.test.t_test, pair.test.randomisation, abs(pair.test.difference.mean)): p
-        for pair in found.pairs
-        if (p := pair.p_value(found.test, corrected=True)) is not None
-    }
-    number = sum(p < found.alpha for p in p_values.values())
-    share = f"{count(number) if number else 'none'} of {count(found.family or len(found.pairs))} tests"
+    p_values = [pair.p_value(found.test, corrected=True) for pair in found.pairs]
+    number, tests = found.significant, found.family
+    if number is None and (not tests or tests == len(p_values)):  # of an earlier version, and no row is another
+        number, tests = sum(p is not None and p < found.alpha for p in p_values), len(p_values)
+    if number is None or all(p is None for p in p_values):
+        return []
+    share = f"{count(number) if number else 'none'} of {count(tests)} tests"
     return [(f"significant after Holm's correction, {document.measures[0]}", share)]
 
 
