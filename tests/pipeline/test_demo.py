@@ -13,7 +13,7 @@ from colabel import Index, demo, load_recipe, search
 from colabel.cli import main
 from colabel.cli.demo import demo_lines
 from colabel.cli.output import _Line
-from colabel.errors import SettingsError
+from colabel.errors import SettingsError, UsageError
 from colabel.pipeline import DemoResult
 from colabel.pipeline.showcase import DEMO_RECIPE
 from colabel.reporting import read_study
@@ -229,3 +229,19 @@ def test_the_full_demo_has_every_row_of_the_paper(
     assert slugs == [slug for slug in wanted if slug not in searching] + searching, "a group's rows stand together"
     assert document.sweep
     assert "the report:" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("study.systems=['bm25', 'colbert']", "shows 'colbert' and a student"),
+        ("study.systems=['bm25', 'collective-0.5']", "shows 'colbert' and a student"),
+        ("data.keep_labels=0", "no labels of small are hidden"),
+    ],
+)
+def test_what_it_could_not_show_is_told_first(changed: str, told: str, overrides: list[str], tmp_path: Path) -> None:
+    chosen = [one for one in overrides if not (changed.startswith("data.") and one.startswith("data.keep_labels"))]
+    more = [] if changed.startswith("data.") else [changed]
+    with pytest.raises(UsageError, match=told):
+        demo(tmp_path / "demo", overrides=[*chosen, *more])
+    assert not list((tmp_path / "demo").glob("seed-*"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from colabel import Recipe, study, transfer
+from colabel import Recipe, run, study, transfer
 from colabel.artefacts import read_manifest, write_json
 from colabel.cli import main
 from colabel.collective import Feedback, choose_feedback, expand, extract
@@ -22,7 +22,7 @@ from colabel.index.rescore import rescore
 from colabel.measures import ranked
 from colabel.pipeline import System, changed_settings, plan_study
 from colabel.pipeline.comparison import Study, StudyPlan
-from colabel.pipeline.findings import describe
+from colabel.pipeline.findings import _stage_seconds, describe
 from colabel.pipeline.quality import label_findings
 from colabel.pipeline.transferring import Transfer, study_recipe
 from colabel.ranking import Ranker
@@ -274,6 +274,16 @@ def test_a_dry_run_tells_which_settings_changed(wanted: Recipe, done: Done) -> N
     slower = replace(wanted.distil, save_every=1, log_every=2, tensorboard=False)
     assert not changed_settings(replace(wanted, distil=slower), out), "no weight depends on them"
     assert not changed_settings(other, out / "nowhere")
+    for same in (
+        replace(wanted, encoder=replace(wanted.encoder, device="cpu")),
+        replace(wanted, collective=replace(wanted.collective, beta=0.75)),
+        replace(wanted, labels=replace(wanted.labels, temperature=0.7)),
+        replace(wanted, data=replace(wanted.data, relevant_from=1, unknown_labels="drop")),
+    ):
+        dataset = Study(same, out).bench.dataset
+        assert not changed_settings(same, out, dataset), "no stage depends on it, and the labels are the same"
+    hidden = replace(wanted, data=replace(wanted.data, hide_seed=1))
+    assert "data.hide_seed" in changed_settings(hidden, out, Study(hidden, out).bench.dataset)
 
 
 def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Recipe, done: Done, tmp_path: Path) -> None:
@@ -296,6 +306,8 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     slower = replace(wanted, distil=replace(wanted.distil, learning_rate=1e-3))
     assert not {"colbert, seed 0", "colbert-prf-0.5, seed 0"} & missing(slower)
     assert "colbert-hn, seed 0" in missing(slower)
+    softer = replace(wanted, labels=replace(wanted.labels, smoothing=0.3))
+    assert missing(softer) == {*failed, *first, "quality of labels, sweep, times"}, "no row is smoothed"
     longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
     assert len(missing(longer)) == len(plan_study(wanted, out).stages)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
@@ -316,6 +328,32 @@ def test_a_part_that_fails_costs_the_report_that_part_alone(
     assert not document.label_quality
     assert "Missing from this report is the quality of labels: RuntimeError: no more memory" in document.notes
     assert document.sweep == done[1].sweep
+
+
+def test_times_that_cannot_be_taken_cost_the_report_no_more(
+    wanted: Recipe, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no more memory")
+
+    shutil.copytree(done[0], tmp_path / "study")
+    (tmp_path / "study" / "timing.json").unlink()
+    monkeypatch.setattr("colabel.pipeline.results.response_times_of", broken)
+    document, files = study(wanted, tmp_path / "study")
+    assert "Missing from this report is the response times: RuntimeError: no more memory" in document.notes
+    assert all(system.milliseconds is None for system in document.systems)
+    assert {system.slug: system.means for system in document.systems} == {
+        system.slug: system.means for system in done[1].systems
+    }
+    assert files.html.exists()
+
+
+def test_what_lies_there_of_earlier_settings_costs_nothing(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    own = replace(wanted, cross_encoder=replace(wanted.cross_encoder, checkpoints=("some/model",)))
+    rows = Study(own, done[0])
+    rows.run_all()
+    assert any(name.startswith("training cross-encoder") for name in done[1].seconds)
+    assert not any(name.startswith("training cross-encoder") for name in _stage_seconds(rows))
 
 
 def test_what_is_measured_with_colbert_needs_no_row_of_it(wanted: Recipe, done: Done) -> None:
@@ -363,6 +401,14 @@ def test_a_mistake_does_not_take_a_finished_study_apart(wanted: Recipe, done: Do
     with pytest.raises(UsageError, match="nowhere"):
         study(replace(wanted, data=elsewhere), tmp_path / "study")
     assert read_study(tmp_path / "study") == done[1]
+    for wrong, told in (
+        (replace(wanted, encoder=replace(wanted.encoder, model="/no/such/model")), "'/no/such/model' does not exist"),
+        (replace(wanted, rank=replace(wanted.rank, language="klingon")), "'rank.language' is 'klingon'"),
+    ):
+        for command in (study, plan_study):
+            with pytest.raises(ColabelError, match=told):
+                command(wrong, tmp_path / "study")
+    assert read_study(tmp_path / "study") == done[1]
     assert changed_settings(wanted, tmp_path / "study") == []
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "recipe.json").write_text('{"flour": 2}')
@@ -371,6 +417,23 @@ def test_a_mistake_does_not_take_a_finished_study_apart(wanted: Recipe, done: Do
     assert (tmp_path / "notes" / "recipe.json").read_text() == '{"flour": 2}'
     with pytest.raises(UsageError, match=r"recipe\.json is a file; expected a folder"):
         plan_study(wanted, tmp_path / "notes" / "recipe.json")
+    (tmp_path / "notes" / "recipe.json").rename(tmp_path / "notes" / "report.md")
+    with pytest.raises(UsageError, match=r"report\.md is there and recipe\.json is not"):
+        study(wanted, tmp_path / "notes")
+    assert (tmp_path / "notes" / "report.md").read_text() == '{"flour": 2}'
+
+
+def test_studies_runs_and_transfers_keep_out_of_each_others_folders(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    before = (done[0] / "recipe.json").read_bytes()
+    with pytest.raises(UsageError, match="holds a study, whose rankings and settings a run would replace"):
+        run(wanted, done[0], teacher="self")
+    assert (done[0] / "recipe.json").read_bytes() == before
+    (tmp_path / "transfer.json").write_text("{}")
+    for command in (run, study):
+        with pytest.raises(UsageError, match="holds a transfer"):
+            command(wanted, tmp_path)
+    with pytest.raises(ArtefactError, match="is a transfer and holds no models"):
+        study_recipe(tmp_path)
 
 
 def test_a_study_whose_settings_change_is_no_finished_one_until_all_is_made_again(
@@ -467,6 +530,8 @@ def test_a_dry_run_plans_what_rows_need_and_tells_what_is_refused(wanted: Recipe
     found = plan(systems=("bm25", "scores-kd"), seeds=1, repeated=())
     assert list(found.refused) == ["scores-kd"]
     assert "scores-kd will fail: the teacher 'scores' needs a file of scores" in found.refused["scores-kd"]
+    (stage,) = (stage for stage in found.stages if stage.name.startswith("scores-kd"))
+    assert (stage.seconds, str(stage).split()[-2:]) == (0.0, ["will", "fail"])
     shutil.copytree(wanted.data.source, tmp_path / "data")
     (tmp_path / "data" / "qrels" / "test.tsv").unlink()
     with pytest.raises(DataError, match="has no test labels"):
@@ -535,6 +600,37 @@ def test_transfer_trains_nothing(
     assert "passages without a judgement left out" in judged.title
     assert sorted(judged.teachers["cross-encoder"]) == ["1", "2", "3"], "each grade as the cut-off"
     assert len(document.comparisons["nDCG@10"].pairs) == 66
+    indexed = {path.name for path in (tmp_path / "out" / "indexes").iterdir()}
+    assert not any("tuned" in name for name in indexed), "each model encodes the collection once"
+
+
+def test_a_transfer_needs_nothing_outside_of_the_study(
+    wanted: Recipe, done: Done, recipe: Recipe, tmp_path: Path
+) -> None:
+    """The model that a study began with may be gone: θ is what the study trained, or took."""
+    data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
+    shutil.copytree(done[0], tmp_path / "study")
+    noted = json.loads((tmp_path / "study" / "recipe.json").read_text())
+    noted["encoder"]["model"] = str(tmp_path / "gone")
+    for taken, theta in ((None, "seed-0/theta"), (False, "seed-0/theta"), (True, "start")):
+        write_json(tmp_path / "study" / "recipe.json", {**noted, "takes_teacher": taken})
+        rows = Transfer(done[1], tmp_path / "study", study_recipe(tmp_path / "study"), data, tmp_path / "out")
+        assert rows._theta == tmp_path / "study" / theta
+    assert json.loads((done[0] / "recipe.json").read_text())["takes_teacher"] is False
+    shutil.rmtree(tmp_path / "study" / "seed-0" / "theta")
+    write_json(tmp_path / "study" / "recipe.json", {key: noted[key] for key in noted if key != "takes_teacher"})
+    assert rows._theta == tmp_path / "study" / "start", "of a study that did not note it"
+
+
+def test_a_transfer_may_be_measured_otherwise(recipe: Recipe, done: Done, tmp_path: Path) -> None:
+    data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
+    asked = ["RR(rel=3)@10", "P(rel=4)@5"]
+    document, _ = transfer(done[0], data, tmp_path / "out", systems=["bm25", "colbert-prf-0.5"], measures=asked)
+    assert document.measures == tuple(asked)
+    assert "P(rel=4)@5 is 0 for every system: it counts grades from 4 up, and no label is higher than 3." in (
+        document.notes
+    )
+    assert document.label_quality, "ColBERT-PRF has θ's index"
 
 
 def test_some_rows_of_a_study_are_transferred(recipe: Recipe, done: Done, tmp_path: Path) -> None:
@@ -599,6 +695,9 @@ def test_a_transfer_that_cannot_be(
 
 
 def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"has no recipe\.json, so it is a page of results"):
+        study_recipe(tmp_path)
+    (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(ArtefactError, match=r"recipe\.json cannot be read"):
         study_recipe(tmp_path)
     write_json(tmp_path / "recipe.json", recipe.as_dict())

@@ -106,27 +106,36 @@ def study_command(recipe: Path, out: Path, overrides: tuple[str, ...], dry_run: 
     "transfer",
     help=f"""Evaluate the systems of a finished study on another collection, without training.
 
-    STUDY is the output folder of `colabel study`. {DATASET_HELP} All settings but [data] are the study's.
+    STUDY is the output folder of `colabel study`. {DATASET_HELP} All settings but [data] are the study's,
+    and so are the measures unless others are named.
 
-    The report is like that of a study. Example:
+    The report is like that of a study. Examples:
 
       colabel transfer studies/mine trec-dl19/ --set data.relevant_from=2 --out studies/mine-dl19
+
+      colabel transfer studies/mine trec-dl19/ -m nDCG@10 -m 'RR(rel=2)@10' --out studies/mine-dl19
 
       colabel transfer studies/mine trec-dl19/ --system colbert --system collective-0.5 --out studies/mine-dl19""",
 )
 @click.argument("study", type=click.Path(path_type=Path))
 @dataset_argument
 @click.option("--system", "systems", multiple=True, metavar="SLUG", help="A row of the study. Default: all of them.")
+@click.option("-m", "--measure", "measures", multiple=True, help="A measure. Default: those of the study.")
 @out_option("Folder for everything that the transfer writes. The same folder again continues.")
 def transfer_command(
-    study: Path, dataset: str, overrides: tuple[str, ...], systems: tuple[str, ...], out: Path
+    study: Path,
+    dataset: str,
+    overrides: tuple[str, ...],
+    systems: tuple[str, ...],
+    measures: tuple[str, ...],
+    out: Path,
 ) -> None:
     """Thin call of :func:`colabel.transfer`."""
     from colabel import transfer
 
     data = recipe_settings(dataset, overrides, ("data",)).data
     with terminal_progress() as progress:
-        document, files = transfer(study, data, out, systems=systems, progress=progress)
+        document, files = transfer(study, data, out, systems=systems, measures=measures, progress=progress)
     _emit_study(document, files)
 
 

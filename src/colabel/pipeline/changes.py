@@ -13,14 +13,23 @@ from colabel.artefacts import fingerprint, write_json
 from colabel.data import Dataset
 from colabel.errors import UsageError
 from colabel.pipeline.systems import TUNED
+from colabel.pipeline.workbench import takes_teacher
+from colabel.reporting.render import REPORT_FILES
+from colabel.reporting.study_file import STUDY_FILE
 from colabel.settings import Recipe
 
 RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 EARLIER_FILE = "recipe.earlier.json"
 """Settings of stages that a study with changed settings has not made again yet; gone when it ends."""
-_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens")
+_WITHOUT_EFFECT = ("save_every", "save_seconds", "log_every", "tensorboard", "batch_tokens", "device")
+_NOT_OF_STAGES = ("collective.beta", "labels.temperature")
+"""β is in the name of each row, and the temperature is that of `colabel missing`."""
+_HIDING = ("data.keep_labels", "data.hide_seed")
+TRANSFER_FILE = "transfer.json"
+"""Which study was transferred, and to which collection."""
 _COLLECTION = "collection"
+_TAKEN = "takes_teacher"
 CONTENTS = "data.contents"
 """Stands among the keys of settings for what a collection holds: its files may be edited where they lie."""
 ROWS = ("study.systems", "study.seeds", "study.repeated")
@@ -74,7 +83,7 @@ def _noted(recipe: Recipe, dataset: Dataset | None) -> dict[str, Any]:
         return table
     labels = {split: dataset.labels_fingerprint(split) for split in dataset.splits}
     contents = [dataset.passages.fingerprint, fingerprint(sorted(dataset.queries.items())), labels]
-    return {**table, _COLLECTION: fingerprint(contents)}
+    return {**table, _COLLECTION: fingerprint(contents), _TAKEN: takes_teacher(recipe)}
 
 
 def noted_recipe(out: Path) -> dict[str, Any]:
@@ -84,8 +93,13 @@ def noted_recipe(out: Path) -> dict[str, Any]:
         OSError, ValueError: there are none, or they cannot be read.
     """
     table: dict[str, Any] = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
-    table.pop(_COLLECTION, None)
-    return table
+    return {key: value for key, value in table.items() if key not in (_COLLECTION, _TAKEN)}
+
+
+def took_teacher(out: Path) -> bool | None:
+    """Whether the recipe's model was θ in the last run of a folder; None where that was not noted."""
+    found: bool | None = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8")).get(_TAKEN)
+    return found
 
 
 def forget_earlier_settings(out: Path) -> None:
@@ -93,16 +107,28 @@ def forget_earlier_settings(out: Path) -> None:
     (out / EARLIER_FILE).unlink(missing_ok=True)
 
 
-def check_folder(out: Path) -> None:
-    """Refuse a folder in which a file of somebody else has the name of the settings.
+def check_folder(out: Path, kind: str) -> None:
+    """Refuse a folder in which a file of somebody else has the name of one of ours, or which is of another kind.
+
+    Args:
+        kind: what is to be in it, "study" or "run".
 
     Raises:
-        UsageError: it has.
+        UsageError: it has, or is.
     """
     path = out / RECIPE_FILE
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; expected a folder")
+    if (out / TRANSFER_FILE).exists():
+        raise UsageError(f"{out} holds a transfer; choose another folder for the {kind}")
     if not path.exists():
+        names = (STUDY_FILE, *REPORT_FILES) if kind == "study" else ()
+        foreign = next((out / name for name in names if (out / name).exists()), None)
+        if foreign is not None:
+            raise UsageError(
+                f"{foreign} is there and {RECIPE_FILE} is not, so it is of no study in this folder and would be "
+                "overwritten; move it away or choose another folder"
+            )
         return
     try:
         ours = {"data", "train", "distil"} <= set(json.loads(path.read_text(encoding="utf-8")))
@@ -110,6 +136,9 @@ def check_folder(out: Path) -> None:
         ours = False
     if not ours:
         raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
+    found = "study" if (out / STUDY_FILE).exists() or any(out.glob("seed-*")) else "run"
+    if kind == "run" and found == "study":
+        raise UsageError(f"{out} holds a study, whose rankings and settings a run would replace; choose another folder")
 
 
 def changed_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> list[str]:
@@ -143,7 +172,7 @@ def _earlier(out: Path) -> list[tuple[float, dict[str, Any]]]:
 def _changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     was, now = _deciding(before), _deciding(table)
     if was.get(CONTENTS) and was[CONTENTS] == now.get(CONTENTS):
-        was.pop("data.source", None)  # the same collection in another place
+        was = {key: value for key, value in was.items() if not key.startswith("data.") or key in _HIDING}
     return [key for key, value in now.items() if was.get(key, value) != value]
 
 
@@ -159,4 +188,4 @@ def _deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
     for section, table in recipe.items():
         if isinstance(table, dict) and section not in ("study", "compute"):
             found |= {f"{section}.{key}": value for key, value in table.items() if key not in _WITHOUT_EFFECT}
-    return found
+    return {key: value for key, value in found.items() if key not in _NOT_OF_STAGES}

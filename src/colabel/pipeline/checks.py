@@ -9,6 +9,7 @@ from colabel.errors import UsageError
 from colabel.measures import parse_measure
 from colabel.pipeline.systems import System, cross_encoder_count
 from colabel.pipeline.workbench import takes_teacher
+from colabel.ranking.bm25 import stemmer
 from colabel.settings import Recipe
 from colabel.teachers.pairs import PairModel, load_cross_encoder
 from colabel.train.cross_encoder import split_layers
@@ -16,10 +17,12 @@ from colabel.train.fit import check_batch, check_device, choose_precision
 
 
 def check_training(recipe: Recipe, *, student: bool = True) -> None:
-    """Refuse settings with which θ, or a student, could not be trained: measure, device and precision.
+    """Refuse settings with which θ, or a student, could not be trained: model, language, measure, device and precision.
 
     How several processes share a step is asked when one begins.
     """
+    check_exists(resolve_model(recipe.encoder.model))
+    stemmer(recipe.rank.language)
     device = check_device(recipe.encoder.device)
     trained = [] if takes_teacher(recipe) else [recipe.train]
     for settings in [*trained, *([recipe.distil] if student else [])]:

@@ -60,7 +60,7 @@ def study(
     """
     check_training(recipe)
     comparison = Study(recipe, out, progress)
-    check_folder(out)
+    check_folder(out, "study")
     with folder_lock(out):
         comparison.check_data()  # before the report of a finished study is set aside for this one
         begin(recipe, out, comparison.bench.dataset)
@@ -122,7 +122,7 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> StudyPlan:
         DataError: the study would be refused, as that of a collection without test labels.
     """
     check_training(recipe)
-    check_folder(out)
+    check_folder(out, "study")
     comparison = Study(recipe, out, SILENT)
     bench = comparison.bench
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
@@ -137,11 +137,15 @@ def plan_study(recipe: Recipe, out: Path, *, begun: bool = False) -> StudyPlan:
         stages = [
             *plan_theta(rows, rate, changes),
             *plan_cross_encoders(rows, rate, changes),
-            *(plan_student(*row, rate, changes) for row in rows),
+            *(_planned(plan_student(*row, rate, changes), row[1].slug in comparison.refused) for row in rows),
         ]
         finished = (out / STUDY_FILE).exists() and not changes.last
         stages.append(plan_measuring(bench, rows, rate, finished=finished))
     return StudyPlan(stages, changes, comparison.refused)
+
+
+def _planned(stage: Stage, refused: bool) -> Stage:
+    return dataclasses.replace(stage, seconds=0.0, done=False, refused=True) if refused else stage
 
 
 class Study(Rows):
@@ -313,7 +317,7 @@ class Study(Rows):
         index = self.first.index.folder
         folders = (
             index / ("tokens" if (index / "tokens").exists() else "statistics"),
-            index / "ivf",  # of a large collection
+            *([index / "ivf"] if self.first.index.engine == "ivf" else []),  # of a large collection
             self.first.out / "knowledge" / "queries",
             self.first.out / "knowledge" / "ranking",
         )

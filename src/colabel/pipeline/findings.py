@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from colabel.collective import PrfRanker
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
-from colabel.errors import ColabelError
 from colabel.evaluation import bootstrap_mean, bootstrap_unpaired
 from colabel.evaluation.label_quality import measure_train_run
 from colabel.measures import PerQuery, Run, measure_run
@@ -22,6 +19,7 @@ from colabel.pipeline.efficiency import (
     reached,
 )
 from colabel.pipeline.examples import examples
+from colabel.pipeline.kept import part
 from colabel.pipeline.planning import seconds_of
 from colabel.pipeline.quality import label_findings
 from colabel.pipeline.results import measured
@@ -42,10 +40,6 @@ if TYPE_CHECKING:
     from colabel.evaluation import Interval
     from colabel.pipeline.comparison import Study
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 _GAIN_QUERIES = 1000
 _GAIN_DEPTH = 100
 
@@ -56,7 +50,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     quality, suggestions = part("the quality of labels", lambda: label_findings(study), missed) or ((), {})
     verdicts = part("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
     gains, difference = part("the gain of feedback", lambda: _prf_gain(study), missed) or ({}, None)
-    document = measured(study, recipe_text)  # after all pairs are scored: costs go by the time that a pair took
+    document = measured(study, recipe_text, missed)  # after all pairs are scored: costs go by the time that a pair took
     return dataclasses.replace(
         document,
         systems=_with_equal_passes(study, document.systems),
@@ -70,20 +64,8 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         efficiency=_efficiency(study, document.systems),
         trials={system.slug: found for system in study.systems if (found := study.trials.found(system))},
         seconds=_stage_seconds(study),
-        notes=(*study.lost, *study.shallow, *verdicts, *missed),
+        notes=(*study.lost, *study.shallow, *study.unreachable, *verdicts, *missed),
     )
-
-
-def part(what: str, make: Callable[[], T], missed: list[str]) -> T | None:
-    """A part of the report; where it fails, None and a note: hours of training are not lost to it."""
-    try:
-        return make()
-    except Exception as error:  # whatever a library below may raise
-        log.warning("%s could not be measured: %s", what, error)
-        log.debug("%s", what, exc_info=error)
-        reason = str(error) if isinstance(error, ColabelError) else f"{type(error).__name__}: {error}"
-        missed.append(f"Missing from this report is {what}: {reason}")
-        return None
 
 
 def _cross_encoder_notes(study: Study) -> tuple[str, ...]:
@@ -199,17 +181,19 @@ def _with_equal_passes(study: Study, systems: tuple[System, ...]) -> tuple[Syste
 
 
 def _stage_seconds(study: Study) -> dict[str, float]:
-    """Seconds of the shared stages."""
-    chain, out = study.first, study.out
+    """Seconds of the shared stages; what lies there of earlier settings is left out."""
+    chain, out, settings = study.first, study.out, study.recipe.cross_encoder
+    approximate = study.has_theta and chain.index.engine == "ivf"
+    readers = max((cross_encoder_count(system, study.recipe) for system in study.systems), default=0)
     places = {
         "BM25": out / "bm25",
-        "training θ": chain.out / "theta",
+        **({} if study.bench.takes_teacher else {"training θ": chain.out / "theta"}),
         "encoding the collection": chain.out / "index" / "tokens",
         "encoding the collection in shards": chain.out / "index" / "statistics",
-        "approximate index": chain.out / "index" / "ivf",
+        **({"approximate index": chain.out / "index" / "ivf"} if approximate else {}),
         "ranking the training queries": chain.out / "knowledge" / "ranking",
         "collective knowledge": chain.out / "knowledge" / "centroids",
     }
-    for number in range(len(study.recipe.cross_encoder.models)):
+    for number in range(0 if settings.checkpoints else readers):
         places[f"{CROSS_ENCODER_STAGE} {number + 1}"] = chain.out / "cross-encoders" / str(number)
     return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}

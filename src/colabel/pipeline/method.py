@@ -45,16 +45,17 @@ def run(recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Pro
     """
     system = student_system(teacher, recipe)
     check_run(system, recipe)
-    check_folder(out)
+    check_folder(out, "run")
     with folder_lock(out), Workbench(recipe, out, progress) as bench:
         chain = Chain(bench, out, recipe.seed)
         folder = chain.student_folder(system)
-        changed = {*changed_settings(recipe, out), *changed_settings(recipe, folder)}  # of the last run, and of its own
+        data = bench.dataset
+        changed = {*changed_settings(recipe, out, data), *changed_settings(recipe, folder, data)}  # last run, and own
         stages = plan_run(bench, chain, system, sorted(changed))
         log.info("%s", "\n".join(["the plan:", *map(str, stages), time_left(stages)]))
-        note_settings(recipe, out)
+        note_settings(recipe, out, data)
         evaluation = evaluate_run(bench, chain, system)
-        note_settings(recipe, folder)
+        note_settings(recipe, folder, data)
     next_step = f'Next: colabel search {folder / "index"} "your question"'
     if system.target in ("collective", "self"):
         next_step += f", or the labels that seem to be missing: colabel missing {out / 'labels' / system.slug} DATASET"

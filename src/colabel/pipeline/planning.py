@@ -36,16 +36,17 @@ _SEARCH_SECONDS = 0.05  # of a query, with all that is around it
 class Stage:
     """A stage of the plan: what it does, whether a result of it is present, and its estimated seconds.
 
-    ``outdated``: a result is there, but of other settings.
+    ``outdated``: a result is there, but of other settings. ``refused``: it will fail and takes no time.
     """
 
     name: str
     done: bool
     seconds: float
     outdated: bool = False
+    refused: bool = False
 
     def __str__(self) -> str:
-        state = "present" if self.done else f"about {duration(self.seconds)}"
+        state = "will fail" if self.refused else "present" if self.done else f"about {duration(self.seconds)}"
         return f"  {self.name:<34} {state}"
 
 
@@ -73,6 +74,8 @@ def affects_data(changed: Iterable[str]) -> bool:
 
 def _affects(changed: Sequence[str], system: System) -> bool:
     """Whether a row must be made again where these settings have changed."""
+    if system.target != "uniform":
+        changed = [key for key in changed if key != "labels.smoothing"]
     sections = {key.split(".")[0] for key in changed}
     if affects_data(changed) or "index" in sections:
         return True

@@ -29,7 +29,7 @@ from colabel.evaluation.comparison import Comparison
 from colabel.evaluation.label_quality import count_hidden
 from colabel.evaluation.timing import THREADS, WARMUP
 from colabel.measures import PerQuery
-from colabel.pipeline.kept import measured_once
+from colabel.pipeline.kept import measured_once, part
 from colabel.pipeline.rows import SEEDLESS, Rows
 from colabel.pipeline.systems import System as Row
 from colabel.pipeline.systems import cross_encoder_count
@@ -62,11 +62,14 @@ class _Measured:
     seeds: Mapping[str, Mapping[int, PerQuery]]
 
 
-def measured(rows: Rows, recipe_text: str) -> StudyDocument:
-    """The part of a report that any comparison has: the table, its tests, and how it was run."""
+def measured(rows: Rows, recipe_text: str, missed: list[str]) -> StudyDocument:
+    """The part of a report that any comparison has: the table, its tests, and how it was run.
+
+    What can be left out and fails is told in ``missed``.
+    """
     dataset, measures = rows.bench.dataset, tuple(rows.recipe.study.measures)
     found = _evaluate(rows)
-    times = _response_times(rows)
+    times = part("the response times", lambda: _response_times(rows), missed) or {}
     everywhere = sorted({seed for held in found.seeds.values() for seed in held})
     seeds = {
         slug: dict.fromkeys(everywhere, next(iter(held.values()))) if slug in SEEDLESS else held

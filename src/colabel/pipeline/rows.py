@@ -92,6 +92,18 @@ class Rows(abc.ABC):
             if cutoff > depth
         ]
 
+    @property
+    def unreachable(self) -> list[str]:
+        """A sentence for every measure that asks for a grade which no label of the test queries has."""
+        labels = self.bench.dataset.labels(TEST)
+        highest = max((grade for held in labels.values() for grade in held.values()), default=0)
+        asked = {name: parse_measure(name).params.get("rel", 1) for name in self.recipe.study.measures}
+        return [
+            f"{name} is 0 for every system: it counts grades from {grade} up, and no label is higher than {highest}."
+            for name, grade in asked.items()
+            if grade > highest
+        ]
+
     def check_data(self) -> None:
         """Refuse a collection without anything to find, and measures that cannot be taken of it."""
         dataset = self.bench.dataset
@@ -101,7 +113,7 @@ class Rows(abc.ABC):
             )
         for measure in self.recipe.study.measures:
             measure_from(measure, dataset.relevant_from)
-        for sentence in self.shallow:
+        for sentence in (*self.shallow, *self.unreachable):
             log.warning("%s", sentence)
         if not dataset.positives(TEST):
             raise DataError(

@@ -10,10 +10,11 @@ from pathlib import Path
 from colabel.artefacts import folder_lock
 from colabel.collective import PrfRanker
 from colabel.data.splits import TEST
-from colabel.errors import ColabelError
+from colabel.errors import ColabelError, UsageError
 from colabel.evaluation import suggestion_precision
-from colabel.evaluation.label_quality import SuggestionPrecision, hidden_positives
+from colabel.evaluation.label_quality import SuggestionPrecision, count_hidden, hidden_positives
 from colabel.labels import MissingLabel, find_suspects, missing_labels
+from colabel.pipeline.changes import check_folder
 from colabel.pipeline.comparison import Study, begin, end, plan_study
 from colabel.pipeline.findings import describe
 from colabel.pipeline.planning import duration
@@ -93,16 +94,18 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
         every = dataclasses.replace(recipe.study, systems=StudySettings().systems, sweep=True)
         recipe = dataclasses.replace(recipe, study=every)
     study = Study(recipe, out, progress)
+    check_folder(out, "study")
     with folder_lock(out), study.bench:
+        student = _shown_student(study)
         _tell_plan(study)
         begin(recipe, out, study.bench.dataset)
         study.run_all()
-        student = next(system for system in study.systems if system.target == "collective")
         for slug in (BASELINE, student.slug):
             if slug in study.failed:
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
         document = describe(study, recipe_text(DEMO_RECIPE, overrides, note=_FULL if full else ""))
         end(study, document)
+        page = report(out).html
         suggested, missing = _missing(study, student)
         return DemoResult(
             document=document,
@@ -112,8 +115,24 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
             examples=_examples(study, student, document),
             suggested=suggested,
             missing=missing,
-            report=report(out).html,
+            report=page,
         )
+
+
+def _shown_student(study: Study) -> System:
+    """The student that the demo shows beside ColBERT; refuses settings without the two, or without hidden labels."""
+    students = [system for system in study.systems if system.target == "collective" and not system.tuned]
+    if not students or BASELINE not in (system.slug for system in study.systems):
+        raise UsageError(
+            f"the demo shows '{BASELINE}' and a student such as 'collective-0.5', and 'study.systems' does not name "
+            "both; `colabel study` takes any rows"
+        )
+    if not count_hidden(study.bench.dataset):
+        raise UsageError(
+            f"no labels of {study.bench.dataset.name} are hidden, so the demo cannot show which are found again; set "
+            "data.keep_labels=1, or take `colabel study`"
+        )
+    return students[0]
 
 
 def _tell_plan(study: Study) -> None:

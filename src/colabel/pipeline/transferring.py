@@ -12,9 +12,9 @@ from colabel.artefacts import folder_lock, write_text
 from colabel.collective import PrfRanker
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
-from colabel.pipeline.changes import RECIPE_FILE, noted_recipe
+from colabel.pipeline.changes import RECIPE_FILE, TRANSFER_FILE, noted_recipe, took_teacher
 from colabel.pipeline.comparison import Study, set_report_aside
-from colabel.pipeline.findings import part
+from colabel.pipeline.kept import part
 from colabel.pipeline.quality import betas_of, judged_quality, name_readers
 from colabel.pipeline.results import measured
 from colabel.pipeline.rows import Rows
@@ -28,12 +28,17 @@ from colabel.reporting.records import QualitySet
 from colabel.settings import DataSettings, Recipe
 from colabel.teachers import CrossEncoderTeacher
 
-TRANSFER_FILE = "transfer.json"
-"""Which study was transferred, and to which collection."""
+_THETA = "colbert"
 
 
 def transfer(
-    source: Path, data: DataSettings, out: Path, *, systems: Sequence[str] = (), progress: Progress = SILENT
+    source: Path,
+    data: DataSettings,
+    out: Path,
+    *,
+    systems: Sequence[str] = (),
+    measures: Sequence[str] = (),
+    progress: Progress = SILENT,
 ) -> tuple[StudyDocument, ReportFiles]:
     """Rank the test queries of another collection with the systems of a finished study, and write the same report.
 
@@ -44,6 +49,7 @@ def transfer(
         source: the output folder of :func:`colabel.study`.
         data: the new collection; all other settings are the study's.
         systems: some of its rows; empty: all.
+        measures: other ones than the study's, such as ``RR(rel=2)@10`` for another scale of grades.
     """
     if out.resolve() == source.resolve():
         raise UsageError(f"{out} is the study itself; choose another folder for its transfer")
@@ -52,6 +58,8 @@ def transfer(
     finished, recipe = read_study(source), study_recipe(source)
     if systems:
         recipe = _with_rows(recipe, finished, systems)
+    if measures:
+        recipe = dataclasses.replace(recipe, study=dataclasses.replace(recipe.study, measures=tuple(measures)))
     rows = Transfer(finished, source, recipe, data, out, progress)
     with folder_lock(out), rows.bench:
         rows.check_data()  # before the report of an earlier transfer is set aside for this one
@@ -60,12 +68,13 @@ def transfer(
         missed: list[str] = []
         quality = part("the quality of labels", rows.label_quality, missed) or ()
         document = dataclasses.replace(
-            measured(rows, finished.recipe),
+            measured(rows, finished.recipe, missed),
             name=f"{finished.name}{TRANSFERRED}{rows.bench.dataset.name}",
             label_quality=quality,
             notes=(
                 f"Systems were trained on {finished.name} (seed {recipe.seed}) and are evaluated on "
                 f"{rows.bench.dataset.name} without training.",
+                *rows.unreachable,
                 *rows.shallow,
                 *missed,
             ),
@@ -100,6 +109,13 @@ def study_recipe(folder: Path) -> Recipe:
     Raises:
         ArtefactError: the folder holds none.
     """
+    if (folder / TRANSFER_FILE).exists():
+        raise ArtefactError(f"{folder} is a transfer and holds no models; name the study that it was made from")
+    if not (folder / RECIPE_FILE).exists():
+        raise ArtefactError(
+            f"{folder} has no {RECIPE_FILE}, so it is a page of results or an old study without its models; name the "
+            "output folder of `colabel study`"
+        )
     try:
         return build_recipe(_given(noted_recipe(folder)))
     except (OSError, ValueError) as error:
@@ -157,9 +173,9 @@ class Transfer(Rows):
             return self.bench.bm25
         if system.kind == "search" and system.beta is not None:
             settings = dataclasses.replace(self.recipe.collective, beta=system.beta)
-            index = self.index("colbert", self._theta)
+            index = self.index(_THETA, self._theta)
             return PrfRanker(index, settings, rerank=system.rerank, seed=self.recipe.seed)
-        return LateInteraction(self.index(system.slug, self._model(system)), system.slug)
+        return LateInteraction(self.index(system.made_as, self._model(system)), system.slug)
 
     def index(self, name: str, model: Path) -> Index:
         """The new collection indexed by a model of the study."""
@@ -171,11 +187,11 @@ class Transfer(Rows):
 
     def label_quality(self) -> tuple[QualitySet, ...]:
         """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
-        if not self.finished("colbert"):
-            raise UsageError("θ's ranking is not there without the row 'colbert'")
+        if _THETA not in self._indexes:
+            raise UsageError("θ has not ranked this collection without the row 'colbert' or one of ColBERT-PRF")
         return judged_quality(
             self.bench.dataset,
-            self.index("colbert", self._theta),
+            self.index(_THETA, self._theta),
             self.out / "judged",
             settings=self.recipe.collective,
             betas=betas_of(self._teachers),
@@ -187,8 +203,10 @@ class Transfer(Rows):
 
     @property
     def _theta(self) -> Path:
-        origin = self._origin
-        return origin.out / "start" if origin.bench.takes_teacher else origin.first.out / "theta"
+        """θ by what the study noted and holds: the model of its recipe may have moved since."""
+        origin, trained = self._origin, self._origin.first.out / "theta"
+        taken = took_teacher(origin.out)
+        return origin.out / "start" if taken or (taken is None and not trained.is_dir()) else trained
 
     def _model(self, system: System) -> Path:
         if system.slug == "zero-shot":

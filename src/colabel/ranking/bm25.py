@@ -76,12 +76,17 @@ def tokenise(texts: list[str], language: str) -> list[list[str]]:
 
     stop_words = "en" if language == "english" else None
     tokens: list[list[str]] = bm25s.tokenize(
-        texts, stopwords=stop_words, stemmer=_stemmer(language), return_ids=False, show_progress=False
+        texts, stopwords=stop_words, stemmer=stemmer(language), return_ids=False, show_progress=False
     )
     return tokens
 
 
-def _stemmer(language: str) -> Any:
+def stemmer(language: str) -> Any:
+    """PyStemmer's stemmer of a language; None for "none".
+
+    Raises:
+        SettingsError: it knows no such language.
+    """
     import Stemmer
 
     if language == "none":
