@@ -428,6 +428,10 @@ def test_studies_runs_and_transfers_keep_out_of_each_others_folders(wanted: Reci
     with pytest.raises(UsageError, match="holds a study, whose rankings and settings a run would replace"):
         run(wanted, done[0], teacher="self")
     assert (done[0] / "recipe.json").read_bytes() == before
+    shutil.copy(done[0] / "recipe.json", tmp_path)
+    (tmp_path / "students").mkdir()
+    with pytest.raises(UsageError, match="holds a run, whose rankings and settings a study would replace"):
+        study(wanted, tmp_path)
     (tmp_path / "transfer.json").write_text("{}")
     for command in (run, study):
         with pytest.raises(UsageError, match="holds a transfer"):

@@ -136,9 +136,12 @@ def check_folder(out: Path, kind: str) -> None:
         ours = False
     if not ours:
         raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
-    found = "study" if (out / STUDY_FILE).exists() or any(out.glob("seed-*")) else "run"
-    if kind == "run" and found == "study":
-        raise UsageError(f"{out} holds a study, whose rankings and settings a run would replace; choose another folder")
+    other = "study" if kind == "run" else "run"
+    made = [*out.glob("seed-*"), out / STUDY_FILE] if other == "study" else [out / "theta", out / "students"]
+    if any(one.exists() for one in made):
+        raise UsageError(
+            f"{out} holds a {other}, whose rankings and settings a {kind} would replace; choose another folder"
+        )
 
 
 def changed_settings(recipe: Recipe, out: Path, dataset: Dataset | None = None) -> list[str]:
