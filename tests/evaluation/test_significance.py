@@ -274,6 +274,9 @@ def test_systems_with_equal_values_and_other_rankings_are_two(tmp_path: Path) ->
     for measures in (["R@3"], ["R@3", "nDCG@10"]):
         found = compare(evaluate_qrels(tmp_path / "qrels.txt", runs, measures=measures), "R@3")
         assert (len(found.pairs), found.family) == (6, 3), "a, b and c; the last is c again"
+    turned = {query: {"r": -1.0, "x": -2.0} for query in labels}, {query: {"x": -1.0, "r": -2.0} for query in labels}
+    two = evaluate_qrels(tmp_path / "qrels.txt", dict(zip("ab", turned, strict=True)), measures=["R@3"])
+    assert compare(two, "R@3").family == 1, "scores that are ranks, of which -1 and -2 have the same hash"
 
 
 def test_significant_tests_are_counted_one_by_one() -> None:

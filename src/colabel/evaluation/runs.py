@@ -6,6 +6,7 @@ import csv
 import io
 import logging
 import math
+from array import array
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -183,7 +184,7 @@ def _evaluate(
         unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
         retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
         unanswered[system] = frozenset(query for query, count in retrieved[system].items() if not count)
-        identities[system] = tuple(hash(frozenset(answers.get(query, {}).items())) for query in labels)
+        identities[system] = tuple(_identity(answers.get(query, {})) for query in labels)
         answers = only_judged(labels, answers) if about.judged_only else answers
         found = measure_run(labels, answers, measures, relevant_from=about.relevant_from)
         if asking:
@@ -204,6 +205,16 @@ def _evaluate(
         unanswered_queries=unanswered,
         identities=identities,
     )
+
+
+def _identity(scores: Mapping[str, float]) -> int:
+    """The same number for the same passages with the same scores, in whatever order they stand.
+
+    Scores go in by their bytes: Python's hashes of −1.0 and −2.0 are the same.
+    """
+    passages = sorted(scores)
+    values = array("d", (scores[passage] for passage in passages))
+    return hash((tuple(passages), values.tobytes()))
 
 
 def _check_run(run: Run, name: str, labels: Qrels, about: Evaluation, passages: Container[object]) -> None:
