@@ -21,6 +21,7 @@ from colabel.evaluation import read_run_file
 from colabel.index.rescore import rescore
 from colabel.measures import ranked
 from colabel.pipeline import System, changed_settings, plan_study
+from colabel.pipeline.changes import note_settings
 from colabel.pipeline.comparison import Study, StudyPlan
 from colabel.pipeline.findings import _stage_seconds, describe
 from colabel.pipeline.quality import label_findings
@@ -307,7 +308,7 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     assert not {"colbert, seed 0", "colbert-prf-0.5, seed 0"} & missing(slower)
     assert "colbert-hn, seed 0" in missing(slower)
     softer = replace(wanted, labels=replace(wanted.labels, smoothing=0.3))
-    assert missing(softer) == {*failed, *first, "quality of labels, sweep, times"}, "no row is smoothed"
+    assert missing(softer) == {*failed, "quality of labels, sweep, times"}, "no row is smoothed, no cross-encoder either"
     longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
     assert len(missing(longer)) == len(plan_study(wanted, out).stages)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
@@ -523,6 +524,35 @@ def test_a_collection_that_was_edited_where_it_lies_is_another(
         study(moved, out)
     assert not (out / "report.html").exists(), "it is the report of other passages"
     assert len(missing()) == len(plan_study(moved, out).stages), "nothing has been made of the new ones yet"
+
+
+def test_a_file_of_scores_that_was_edited_where_it_lies_is_another(wanted: Recipe, done: Done, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(done[0], out)
+
+    def scored(path: Path) -> Recipe:
+        return replace(wanted, labels=replace(wanted.labels, scores=str(path)))
+
+    def missing(recipe: Recipe) -> set[str]:
+        return {stage.name for stage in plan_study(recipe, out).stages if not stage.done}
+
+    given = scored(tmp_path / "scores.tsv")
+    dataset = Study(wanted, out).bench.dataset
+    Path(given.labels.scores).write_text("q1\td1\t0.5\n")
+    note_settings(given, out, dataset)
+    assert changed_settings(given, out, dataset) == []
+    unmade = missing(given)
+    (tmp_path / "moved.tsv").write_text("q1\td1\t0.5\n")
+    assert changed_settings(scored(tmp_path / "moved.tsv"), out, dataset) == [], "the same scores in another place"
+    Path(given.labels.scores).write_text("q1\td1\t0.7\n")
+    assert plan_study(given, out).changes.last == ("labels.scores",)
+    measuring = "quality of labels, sweep, times"
+    assert missing(given) == unmade | {measuring}, "no row of this study reads it, nor do its cross-encoders"
+    of_scores = replace(given, study=replace(given.study, systems=("colbert", "scores-kd"), seeds=1, repeated=()))
+    assert missing(of_scores) == {"scores-kd, seed 0", measuring}
+    smoother = replace(given, labels=replace(given.labels, smoothing=0.3))
+    assert missing(smoother) == unmade | {measuring}, "the study has no row of uniform smoothing"
+    assert study_recipe(out).labels.scores == given.labels.scores, "what is noted beside the settings is none of them"
 
 
 def test_a_dry_run_plans_what_rows_need_and_tells_what_is_refused(wanted: Recipe, done: Done, tmp_path: Path) -> None:

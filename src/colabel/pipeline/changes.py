@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import fingerprint, write_json
+from colabel.artefacts import file_fingerprint, fingerprint, write_json
 from colabel.data import Dataset
 from colabel.errors import UsageError
 from colabel.pipeline.systems import TUNED
@@ -30,6 +30,8 @@ TRANSFER_FILE = "transfer.json"
 """Which study was transferred, and to which collection."""
 _COLLECTION = "collection"
 _TAKEN = "takes_teacher"
+_SCORED = "file_of_scores"
+_SCORES = "labels.scores"
 CONTENTS = "data.contents"
 """Stands among the keys of settings for what a collection holds: its files may be edited where they lie."""
 ROWS = ("study.systems", "study.seeds", "study.repeated")
@@ -83,7 +85,9 @@ def _noted(recipe: Recipe, dataset: Dataset | None) -> dict[str, Any]:
         return table
     labels = {split: dataset.labels_fingerprint(split) for split in dataset.splits}
     contents = [dataset.passages.fingerprint, fingerprint(sorted(dataset.queries.items())), labels]
-    return {**table, _COLLECTION: fingerprint(contents), _TAKEN: takes_teacher(recipe)}
+    scores = Path(recipe.labels.scores)
+    read = file_fingerprint(scores) if recipe.labels.scores and scores.is_file() else None
+    return {**table, _COLLECTION: fingerprint(contents), _TAKEN: takes_teacher(recipe), _SCORED: read}
 
 
 def noted_recipe(out: Path) -> dict[str, Any]:
@@ -93,7 +97,7 @@ def noted_recipe(out: Path) -> dict[str, Any]:
         OSError, ValueError: there are none, or they cannot be read.
     """
     table: dict[str, Any] = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
-    return {key: value for key, value in table.items() if key not in (_COLLECTION, _TAKEN)}
+    return {key: value for key, value in table.items() if key not in (_COLLECTION, _TAKEN, _SCORED)}
 
 
 def took_teacher(out: Path) -> bool | None:
@@ -176,6 +180,8 @@ def _changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     was, now = _deciding(before), _deciding(table)
     if was.get(CONTENTS) and was[CONTENTS] == now.get(CONTENTS):
         was = {key: value for key, value in was.items() if not key.startswith("data.") or key in _HIDING}
+    if before.get(_SCORED) and table.get(_SCORED):  # by what the file holds, wherever it lies
+        was[_SCORES], now[_SCORES] = before[_SCORED], table[_SCORED]
     return [key for key, value in now.items() if was.get(key, value) != value]
 
 

@@ -30,6 +30,7 @@ _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its pa
 _RANKING_SECONDS = 60.0  # of a row that needs no training
 _THETA = "colbert"
 _SEARCH_SECONDS = 0.05  # of a query, with all that is around it
+_OF_ONE_TARGET = {"labels.smoothing": "uniform", "labels.scores": "scores"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +75,7 @@ def affects_data(changed: Iterable[str]) -> bool:
 
 def _affects(changed: Sequence[str], system: System) -> bool:
     """Whether a row must be made again where these settings have changed."""
-    if system.target != "uniform":
-        changed = [key for key in changed if key != "labels.smoothing"]
+    changed = [key for key in changed if _OF_ONE_TARGET.get(key, system.target) == system.target]
     sections = {key.split(".")[0] for key in changed}
     if affects_data(changed) or "index" in sections:
         return True
@@ -99,7 +99,8 @@ def _affects_theta(changed: Sequence[str]) -> bool:
 
 def _affects_cross_encoders(changed: Sequence[str]) -> bool:
     """Whether cross-encoders that are trained from the labels must be trained again."""
-    return _affects_theta(changed) or any(key.split(".")[0] in ("cross_encoder", "labels") for key in changed)
+    shared = [key for key in changed if key not in _OF_ONE_TARGET]
+    return _affects_theta(shared) or any(key.split(".")[0] in ("cross_encoder", "labels") for key in shared)
 
 
 def plan_student(chain: Chain, system: System, rate: float, changes: Changes) -> Stage:
