@@ -82,6 +82,29 @@ def test_many_queries_in_blocks_of_signs() -> None:
     assert randomisation_test(differences, samples=3000) == pytest.approx(t_test(differences), abs=0.05)
 
 
+def test_the_smallest_randomisation_p_of_a_large_family_survives_correction() -> None:
+    """33 systems, each clearly above the one before: with 10,000 samples 528 tests could have .0528 at best."""
+    steps = np.linspace(0.5, 1.0, 40)
+    per_query = {str(place): {"AP": dict(enumerate((place * steps).tolist()))} for place in range(33)}
+    found = compare(Evaluation("x", "test", 1, per_query), "AP", test="randomisation")
+    assert found.family == 528
+    assert found.samples == 105_600
+    assert found.significant == 528
+    assert {pair.test.randomisation for pair in found.pairs} == {1 / 105_601}
+    few = compare(Evaluation("x", "test", 1, dict(list(per_query.items())[:4])), "AP")
+    assert (few.samples, few.as_dict()["samples"]) == (10_000, 10_000)
+
+
+def test_pairs_with_and_without_ties_are_drawn_as_one_by_one() -> None:
+    full, tied = normal(0.03, 60, 9), np.where(np.arange(60) % 2, normal(0.05, 60, 10), 0.0)
+    exact = np.concatenate([[0.4, -0.1, 0.3], np.zeros(57)])
+    names = {str(place): 0.0 for place in range(60)}
+    pairs = [(dict(zip(names, values, strict=True)), names) for values in (full, tied, exact, np.zeros(60))]
+    found = [one.randomisation for one in paired_tests(pairs, samples=500)]
+    assert found == [randomisation_test(values, samples=500) for values in (full, tied, exact, np.zeros(60))]
+    assert found[2:] == [pytest.approx(enumerated([0.4, -0.1, 0.3])), 1.0]
+
+
 def test_holm_by_hand() -> None:
     """Four p-values: .005·4 = .02; .01·3 = .03; .03·2 = .06; .04·1 = .04, raised to the .06 before it."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -249,6 +272,21 @@ def test_a_system_with_some_seeds_of_another_is_tested_on_its_own() -> None:
     assert found.family == 3
     assert (tests["b", "a"].seeds, tests["c", "a"].seeds) == ((0, 1), (0,))
     assert tests["c", "b"].test.t_test == 1.0
+
+
+def test_a_run_that_is_that_of_a_system_with_every_seed_keeps_its_own() -> None:
+    """A lone run with the ranking of BM25, which has every seed, is compared with others on the seed that it has."""
+    queries = [str(number) for number in range(30)]
+    seeds = {number: {"AP": dict(zip(queries, normal(0.2, 30, number).tolist(), strict=True))} for number in range(3)}
+    words = {"AP": dict.fromkeys(queries, 0.1)}
+    held = {"bm25": dict.fromkeys(range(3), words), "lone": {0: words}, "other": seeds}
+    merged = {name: average_seeds(list(found.values())) for name, found in held.items()}
+    found = compare(Evaluation("x", "test", 1, merged, identities={"bm25": 1, "lone": 1}), "AP", seeds=held)
+    pairs = {(pair.system, pair.against): pair for pair in found.pairs}
+    assert pairs["other", "bm25"].seeds == (0, 1, 2)
+    assert pairs["other", "lone"].seeds == (0,)
+    assert pairs["other", "lone"].test.difference.mean == pytest.approx(np.mean(list(seeds[0]["AP"].values())) - 0.1)
+    assert found.family == 2, "on other seeds it is another test"
 
 
 def test_many_pairs_are_tested_as_one_by_one() -> None:

@@ -10,7 +10,7 @@ from colabel.errors import UsageError
 from colabel.evaluation.intervals import CONFIDENCE, Interval, bootstrap_mean
 from colabel.evaluation.runs import Evaluation
 from colabel.evaluation.seeds import average_seeds
-from colabel.evaluation.significance import SAMPLES, PairedTest, holm, paired_tests
+from colabel.evaluation.significance import PairedTest, holm, paired_tests, samples_for
 from colabel.measures import PerQuery
 
 T_TEST = "t-test"
@@ -65,7 +65,8 @@ class Line:
 class Comparison:
     """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters.
 
-    ``family`` is how many tests Holm's correction is over, and ``significant`` how many of these are after it.
+    ``family`` is how many tests Holm's correction is over, and ``significant`` how many of these are after it;
+    ``samples`` is how many sign assignments a randomisation test drew, whose p-values are 1 / (1 + samples) or more.
     """
 
     measure: str
@@ -76,6 +77,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
     family: int = 0
     significant: int | None = None
+    samples: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -91,7 +93,7 @@ def compare(
     test: str = T_TEST,
     alpha: float = 0.05,
     confidence: float = CONFIDENCE,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     seed: int = 0,
 ) -> Comparison:
     """Compare the systems of an evaluation on one of its measures: every two, or each with ``baseline``.
@@ -104,6 +106,7 @@ def compare(
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
             seeds never meets the value of a single one. A system that draws nothing at random has every seed.
+        samples: of the randomisation test; default: enough for the smallest p-value to survive Holm's correction.
     """
     systems = list(evaluation.per_query)
     _check(systems, evaluation, measure, baseline, test)
@@ -114,14 +117,18 @@ def compare(
         wanted = [(system, baseline) for system in systems if system != baseline]
     double = _doubles(systems, evaluation.identities)
     same = [(double[one], double[other]) for one, other in wanted]
-    common = [_common_seeds(*names, seeds or {}) for names in same]
+    common = [_common_seeds(*names, seeds or {}) for names in wanted]
     sides = [
         tuple(_values(name, measure, both, seeds or {}, values) for name in names)
-        for names, both in zip(same, common, strict=True)
+        for names, both in zip(wanted, common, strict=True)
     ]
+    # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another test.
+    which = [
+        (frozenset(names), both) if names[0] != names[1] else None for names, both in zip(same, common, strict=True)
+    ]
+    samples = samples or samples_for(len({*which} - {None}), alpha)
     tests = paired_tests([(one, other) for one, other in sides], confidence=confidence, samples=samples, seed=seed)
-    # Of what is one system a test says nothing; and x − y is the test of y − x.
-    family = {frozenset(names): found for names, found in zip(same, tests, strict=True) if names[0] != names[1]}
+    family = {key: found for key, found in zip(which, tests, strict=True) if key is not None}
     corrected = dict(
         zip(
             family,
@@ -135,8 +142,8 @@ def compare(
     )
     decisive = [pair[0 if test == T_TEST else 1] for pair in corrected.values()]
     pairs = tuple(
-        Pair(*names, found, *corrected.get(frozenset(which), (found.t_test, found.randomisation)), both)
-        for names, which, found, both in zip(wanted, same, tests, common, strict=True)
+        Pair(*names, found, *(corrected[key] if key is not None else (found.t_test, found.randomisation)), both)
+        for names, key, found, both in zip(wanted, which, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
     lines = tuple(
@@ -150,7 +157,7 @@ def compare(
         for system in systems
     )
     significant = sum(p is not None and p < alpha for p in decisive)
-    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family), significant)
+    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family), significant, samples)
 
 
 def _doubles(systems: Sequence[str], identities: Mapping[str, Hashable]) -> dict[str, str]:

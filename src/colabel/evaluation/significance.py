@@ -13,6 +13,7 @@ from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, boots
 from colabel.paired import SAME, query_differences, t_test
 
 SAMPLES = 10_000
+_FLOOR = 10  # how many times below the level the smallest p of a randomisation test is, after Holm's correction
 _BLOCK = 2**22  # signs held at a time: 32 MB as float64
 
 
@@ -58,7 +59,7 @@ def paired_tests(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> list[PairedTest]:
-    """Compare the two systems of every pair; queries are drawn once for all pairs that have as many."""
+    """Compare the two systems of every pair; queries and signs are drawn once for all pairs that have as many."""
     differences = [query_differences(*pair) for pair in pairs]
     intervals: dict[int, Interval] = {}
     for length in {len(values) for values in differences}:
@@ -66,17 +67,29 @@ def paired_tests(
         columns = np.column_stack([differences[place] for place in places])
         found = bootstrap_means(columns, confidence=confidence, seed=seed)
         intervals |= dict(zip(places, found, strict=True))
+    randomised = _randomisation_tests(differences, samples, seed)
     return [
         PairedTest(
             difference=intervals[place],
             t_test=t_test(values),
-            randomisation=randomisation_test(values, samples=samples, seed=seed),
+            randomisation=randomised[place],
             better=int((values > 0).sum()),
             equal=int((values == 0).sum()),
             worse=int((values < 0).sum()),
         )
         for place, values in enumerate(differences)
     ]
+
+
+def samples_for(tests: int, alpha: float) -> int:
+    """How many signs a randomisation test of a family must draw: its smallest p-value is 1 / (1 + samples).
+
+    Holm's correction multiplies that by the number of tests, and with too few samples nothing could be significant.
+
+    >>> samples_for(36, 0.05), samples_for(153, 0.05)
+    (10000, 30600)
+    """
+    return max(SAMPLES, round(_FLOOR * tests / alpha))
 
 
 def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
@@ -89,30 +102,53 @@ def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, se
     >>> randomisation_test([1.0, 2.0, 3.0])  # of 8 assignments +++ and ---
     0.25
     """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2:
-        return None
-    values = values[values != 0]  # a sign of 0 changes nothing
-    if not len(values):
-        return 1.0
-    # The largest sum is Σ|d|; sums that differ by less than rounding are equal.
-    limit = abs(float(values.sum())) - SAME * float(np.abs(values).sum())
-    if len(values) < 63 and 2 ** len(values) <= samples:
-        signs = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
-        return float(np.mean(_far(signs, values, limit)))
+    return _randomisation_tests([np.asarray(differences, dtype=np.float64)], samples, seed)[0]
+
+
+def _randomisation_tests(differences: Sequence[FloatArray], samples: int, seed: int) -> list[float | None]:
+    """The test of every pair; signs are drawn once for all pairs of as many queries."""
+    found: list[float | None] = [None] * len(differences)
+    drawn: dict[int, list[int]] = {}
+    for place, values in enumerate(differences):
+        held = values[values != 0]  # a sign of 0 changes nothing
+        if len(values) < 2:
+            continue
+        if not len(held):
+            found[place] = 1.0
+        elif len(held) < 63 and 2 ** len(held) <= samples:
+            signs = np.arange(2 ** len(held))[:, None] >> np.arange(len(held)) & 1
+            found[place] = float(np.mean(_far(signs, held[:, None])))
+        else:
+            drawn.setdefault(len(values), []).append(place)
+    for places in drawn.values():
+        far = _drawn_far(np.column_stack([differences[place] for place in places]), samples, seed)
+        for place, count in zip(places, far.tolist(), strict=True):
+            found[place] = (1 + count) / (1 + samples)
+    return found
+
+
+def _drawn_far(columns: FloatArray, samples: int, seed: int) -> npt.NDArray[np.int64]:
+    """How many of drawn sign assignments take the sum of each column [queries, pairs] as far from 0 as it is."""
+    queries, pairs = columns.shape
     generator = np.random.default_rng(seed)
-    far, block = 0, max(1, _BLOCK // len(values))
+    far, block = np.zeros(pairs, dtype=np.int64), max(1, _BLOCK // max(queries, pairs))
     for start in range(0, samples, block):
         rows = min(block, samples - start)
-        packed = generator.integers(0, 256, size=(rows, -(-len(values) // 8)), dtype=np.uint8)
-        far += int(_far(np.unpackbits(packed, axis=1, count=len(values)), values, limit).sum())
-    return (1 + far) / (1 + samples)
+        packed = generator.integers(0, 256, size=(rows, -(-queries // 8)), dtype=np.uint8)
+        far += _far(np.unpackbits(packed, axis=1, count=queries).astype(np.float64), columns).sum(axis=0)
+    return far
 
 
-def _far(signs: npt.NDArray[Any], values: FloatArray, limit: float) -> npt.NDArray[np.bool_]:
-    """Whether the sum under each row of signs [rows, queries] (1 plus, 0 minus) is at least ``limit`` away from 0."""
-    sums: FloatArray = 2 * (signs @ values) - values.sum()
-    return np.abs(sums) >= limit
+def _far(signs: npt.NDArray[Any], columns: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether the sum under each row of signs [rows, queries] (1 plus, 0 minus) is as far from 0 as that of a column.
+
+    The largest sum is Σ|d|; sums that differ by less than rounding are equal.
+    """
+    total = columns.sum(axis=0)
+    limits = np.abs(total) - SAME * np.abs(columns).sum(axis=0)
+    sums: FloatArray = 2 * (signs @ columns) - total
+    far: npt.NDArray[np.bool_] = np.abs(sums) >= limits
+    return far
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
