@@ -186,10 +186,12 @@ def study(**changes: Any) -> StudyDocument:
             parts.QualitySet(
                 "50 training queries, hidden labels among the candidates",
                 {name: {grade: teacher_quality(power) for grade in ("1", "2")} for name, power in quality.items()},
+                coverage={"1": parts.Coverage(1_200, 840, 1)},
             ),
             parts.QualitySet("Test queries", {"φ (base)": {"1": teacher_quality(0.6)}}, curves=False),
         ),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
+        "suggestions_recall": {name: {"1": 0.21, "2": 0.35, "5": 0.5} for name in quality},
         "prf_gain": {
             "train": parts.FeedbackGain(
                 parts.Mean(0.041, 0.02, 0.06, 809), parts.Mean(0.5, 0.4, 0.6), parts.Mean(0.8, 0.7, 0.9), 100

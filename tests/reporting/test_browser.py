@@ -75,7 +75,7 @@ def test_systems_sort_by_their_names_not_by_their_letters(page: Page, rendered: 
 
 
 def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page: Page, tmp_path: Path) -> None:
-    names = ("β = 0.5", "–", "β = 0.25", "β = 10", "β = 9", "γ 2.10.0", "γ 2.9.1")
+    names = ("β = 0.5", "–", "β = 0.25", "β = 10", "β = 9", "γ 2.10.0", "γ 2.9.1", "π 900, 12,000", "π 900, 4,800")
     table = Table("t", "rows", (Column("System", number=False),), tuple(Row((Cell(name), Cell("1"))) for name in names))
     table = dataclasses.replace(table, columns=(*table.columns, Column("AP")))
     (tmp_path / "page.html").write_text(whole_page("p", (), (Section("s", "S", (table,)),)), encoding="utf-8")
@@ -83,7 +83,7 @@ def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page:
     text = "cell => cell.textContent.replaceAll('\\u00a0', ' ')"
     shown = f"Array.from(document.querySelectorAll('#table-t tbody th'), {text})"
     page.click("#table-t thead th:first-child button")
-    rising = ["β = 0.25", "β = 0.5", "β = 9", "β = 10", "γ 2.9.1", "γ 2.10.0"]
+    rising = ["β = 0.25", "β = 0.5", "β = 9", "β = 10", "γ 2.9.1", "γ 2.10.0", "π 900, 4,800", "π 900, 12,000"]
     assert page.value(shown) == [*rising, "–"]
     page.click("#table-t thead th:first-child button")
     assert page.value(shown) == [*rising[::-1], "–"]

@@ -560,6 +560,12 @@ def test_what_label_quality_and_feedback_are(rendered: ReportFiles, full_study: 
     chapter = text[text.index("## Label quality") : text.index("## Sweep")]
     assert "precision is interpolated, the highest at that recall or beyond" in chapter
     assert "a score must also compare across queries, which averages do not ask for" in chapter
+    held = "840 of the 1,200 relevant passages (70.0 %) are candidates, none in 1 query, left out"
+    assert f"relevant from grade 1; {held}**" in chapter
+    page = rendered.html.read_text().replace("\u00a0", " ")
+    assert f"relevant from grade 1, averaged over queries; {held}" in page
+    assert "relevant from grade 2**" in chapter, "where it is not known, nothing is said"
+    assert "21.0 % of all" in chapter
     assert "| Suggested by | 1 × queries | 2 × queries | 5 × queries |" in chapter
     assert "- 1 × queries, 2 × queries, 5 × queries: of so many times as many suggestions" in chapter
     assert "| Split | queries | gain | ColBERT's nDCG@10 | relevant feedback |" in chapter
@@ -714,7 +720,7 @@ def test_what_counts_zero_and_how_many_seeds_are_behind_a_mean_is_said(tmp_path:
     )
     files = write_report(document, tmp_path)
     for text in (files.html.read_text(), files.markdown.read_text(), files.latex.read_text()):
-        assert "Queries for which no passage is relevant count 0 for every system: 1 of 2." in text
+        assert "count 0 for every system in binary measures (nDCG goes by the grades): 1 of 2." in text
         assert "Queries without an answer, which count 0: BM25 1." in text
     paper = files.latex.read_text()
     assert r"System & seeds & AP & ms~/~query \\" in paper

@@ -59,7 +59,12 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         sweep=part("the sweep", lambda: _sweep(study), missed) or (),
         examples=part("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
-        suggestions=suggestions,
+        suggestions={
+            order: {f"{one.multiple:g}": one.precision for one in held} for order, held in suggestions.items()
+        },
+        suggestions_recall={
+            order: {f"{one.multiple:g}": one.recall for one in held} for order, held in suggestions.items()
+        },
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
         trials={system.slug: found for system in study.systems if (found := study.trials.found(system))},

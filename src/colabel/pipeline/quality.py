@@ -15,12 +15,19 @@ from colabel.data import Dataset
 from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
 from colabel.evaluation import Quality, precision_recall, suggestion_precision
-from colabel.evaluation.label_quality import BASE, TEACHER, LabelQuality, drawn_queries, label_quality
+from colabel.evaluation.label_quality import (
+    BASE,
+    TEACHER,
+    LabelQuality,
+    SuggestionPrecision,
+    drawn_queries,
+    label_quality,
+)
 from colabel.labels import LabelBlock, Labels, find_suspects
 from colabel.measures import Run
 from colabel.pipeline.systems import System
 from colabel.progress import SILENT, Progress
-from colabel.reporting.records import QualitySet, TeacherQuality
+from colabel.reporting.records import Coverage, QualitySet, TeacherQuality
 from colabel.settings import CollectiveSettings
 from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
 
@@ -32,7 +39,7 @@ PHI = "φ, θ's own score"
 DEPTH = 100
 """Candidates of a judged query, as in the paper's figure."""
 
-Suggestions = dict[str, Mapping[str, float | None]]
+Suggestions = dict[str, Sequence[SuggestionPrecision]]
 _Table = dict[str, dict[str, TeacherQuality]]
 
 
@@ -107,7 +114,8 @@ def judged_quality(
     found = precision_recall(runs, labels, judged_only=judged_only, seed=seed)
     table = {name: {str(grade): _quality(one, name) for grade, one in found.items()} for name in scores}
     left_out = "passages without a judgement left out" if judged_only else "unlabelled ones not relevant"
-    return (QualitySet(f"θ's top {DEPTH} of {len(query_ids)} test queries, {left_out}", table),)
+    title = f"θ's top {DEPTH} of {len(query_ids)} test queries, {left_out}"
+    return (QualitySet(title, table, coverage=_coverage(found)),)
 
 
 def collective_name(beta: float) -> str:
@@ -150,6 +158,8 @@ def _hidden_findings(
 ) -> tuple[tuple[QualitySet, ...], Suggestions]:
     """Teachers on the hidden labels of all training queries, and with the cross-encoders on some of them."""
     dataset, seed, all_queries, drawn = study.bench.dataset, study.recipe.seed, _Table(), _Table()
+    held: dict[str, Coverage] = {}
+    held_of_drawn: dict[str, Coverage] = {}
     orders: dict[str, Labels] = {}
     chosen: list[str] | None = None
     read: dict[str, LabelBlock] = {}
@@ -157,22 +167,29 @@ def _hidden_findings(
     for _, system in sorted(asked.items(), key=lambda one: -1.0 if one[0] is None else one[0]):
         labels, name = study.first.labels(system), _teacher_name(system)
         try:
-            _add(all_queries, name, label_quality(labels, dataset, seed=seed))
+            found = label_quality(labels, dataset, seed=seed)
         except DataError:  # nothing is hidden, or no candidate is
             return (), {}
+        _add(all_queries, name, found)
+        held = held or _coverage(found.grades)
         if readers:
             chosen = chosen or drawn_queries(labels, dataset, study.recipe.study.quality_queries)
-            _add(drawn, name, label_quality([_block(labels, chosen)], dataset, seed=seed))
+            found = label_quality([_block(labels, chosen)], dataset, seed=seed)
+            _add(drawn, name, found)
+            held_of_drawn = held_of_drawn or _coverage(found.grades)
             read = read or {name: _block(labels, chosen, reader) for name, reader in readers.items()}
         orders.setdefault(PHI, _ByPhi(labels.folder))
         orders.setdefault(name, labels)
-    suggestions: Suggestions = {name: _suggestion_shares(labels, dataset) for name, labels in orders.items()}
+    suggestions: Suggestions = {name: _best_suggestions(labels, dataset) for name, labels in orders.items()}
     for name, block in read.items():
         _add(drawn, name, label_quality([block], dataset, seed=seed))
     what = "hidden labels among the candidates"
-    sets = [QualitySet(f"Training queries, {what}", all_queries, curves=not drawn)] if all_queries else []
+    sets = (
+        [QualitySet(f"Training queries, {what}", all_queries, curves=not drawn, coverage=held)] if all_queries else []
+    )
     if drawn:
-        sets.append(QualitySet(f"{len(chosen or ())} training queries with cross-encoders, {what}", drawn))
+        title = f"{len(chosen or ())} training queries with cross-encoders, {what}"
+        sets.append(QualitySet(title, drawn, coverage=held_of_drawn))
     return tuple(sets), suggestions
 
 
@@ -184,11 +201,15 @@ class _ByPhi(Labels):
         return (dataclasses.replace(block, teacher=block.base) for block in super().blocks())
 
 
-def _suggestion_shares(labels: Labels, dataset: Dataset) -> dict[str, float | None]:
-    """Of 1×, 2× and 5× as many suggested labels as queries, the share of hidden positives."""
+def _best_suggestions(labels: Labels, dataset: Dataset) -> list[SuggestionPrecision]:
+    """1×, 2× and 5× as many suggested labels as queries against the hidden positives."""
     suspects = find_suspects(labels, dataset, limit=5 * len(labels))
-    shares = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
-    return {f"{one.multiple:g}": one.precision for one in shares}
+    return suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
+
+
+def _coverage(found: Mapping[int, Quality]) -> dict[str, Coverage]:
+    """What the candidates hold, for each grade."""
+    return {str(grade): Coverage(one.relevant, one.found, one.left_out) for grade, one in found.items()}
 
 
 def _teacher_name(system: System) -> str:

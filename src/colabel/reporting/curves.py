@@ -15,7 +15,7 @@ from colabel.reporting.figures import count
 from colabel.reporting.figures import figure as written
 from colabel.reporting.parts import Plot
 from colabel.reporting.records import Efficiency, QualitySet, SweepRow, TeacherQuality
-from colabel.reporting.teaching import teachers_at
+from colabel.reporting.teaching import covered, teachers_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,12 +36,21 @@ def precision_recall(document: StudyDocument, found: QualitySet, key: str, grade
     rate = next((one.base_rate for one in teachers.values() if one.base_rate is not None), None)
     line = (rate, f"share of relevant pairs, {written(rate)}") if pooled and rate is not None else None
     how = "one threshold for all queries" if pooled else "averaged over queries"
-    caption = f"{found.title}: interpolated precision over recall, relevant from grade {grade}, {how}"
+    caption = f"{found.title}: interpolated precision over recall of the relevant candidates, relevant from grade "
+    caption += f"{grade}, {how}{covered(found, grade)}"
     caption += f"; the dashed line is the {line[1]}" if line else ""
     lines = [*found.title.split(", ", 1), f"relevant from grade {grade}, {how}"]
     title = "\n".join(wrapped(line, 56) for line in lines)
     key = f"precision-recall-{key}-{'pooled' if pooled else 'averaged'}"
-    return _curves(series, key, caption, title, ("recall", "interpolated precision"), line=line, share=True)
+    return _curves(
+        series,
+        key,
+        caption,
+        title,
+        ("recall of the relevant candidates", "interpolated precision"),
+        line=line,
+        share=True,
+    )
 
 
 def _averaged(quality: TeacherQuality) -> Sequence[tuple[float, float | None]]:

@@ -49,12 +49,13 @@ class StudyDocument:
         systems: rows in the order of tables, letters and plots, those of a group together; failed ones included.
         reference: slug of the system that differences and scatter plots are against.
         relevant_from: grade from which passages count as relevant.
-        without_relevant: queries that have no such passage, which count 0 for every system.
+        without_relevant: queries that have no such passage, which count 0 for every system in binary measures.
         per_query: slug → measure → query id → value, the mean over seeds.
         per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
         label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
+        suggestions_recall: the same → of all hidden positives, the share that is among them.
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         gain_difference: that gain on the training queries less that on the test queries.
         training: slug → curves.
@@ -81,6 +82,7 @@ class StudyDocument:
     comparisons: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
+    suggestions_recall: Mapping[str, Figures] = dataclasses.field(default_factory=dict)
     prf_gain: Mapping[str, FeedbackGain] = dataclasses.field(default_factory=dict)
     gain_difference: Mean | None = None
     sweep: tuple[SweepRow, ...] = ()

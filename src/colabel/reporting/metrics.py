@@ -21,8 +21,10 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     ``ratios`` (slug of a cross-encoder row → how many times as long as ``against`` it takes, and the seconds of
     both), ``intervals`` and ``spread`` (slug → measure → …), ``seeds``, ``milliseconds``, ``per_seed`` (of systems
     with several: slug → seed → measure → mean), ``unjudged_share`` (of the passages in the top 10 of all queries),
-    ``unanswered`` (slug → queries) and ``queries_without_relevant``, which count 0, ``label_quality`` (which
-    queries → teacher → grade → AP), ``feedback`` (split → gain of ColBERT-PRF …), ``feedback_difference`` (that
+    ``unanswered`` (slug → queries) and ``queries_without_relevant``, which count 0 in binary measures,
+    ``label_quality`` (which queries → teacher → grade → AP), ``label_coverage`` (which queries → grade → how many
+    relevant passages are candidates), ``suggestions`` and ``suggestions_recall`` (order → times as many as queries →
+    share), ``feedback`` (split → gain of ColBERT-PRF …), ``feedback_difference`` (that
     gain on train less that on test), ``collective`` (setting → value), and ``failed`` (slug → sentence; those
     systems are nowhere else).
     """
@@ -52,6 +54,9 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
         },
         "ratios": {ratio.slug: ratio for ratio in document.efficiency.ratios} if document.efficiency else {},
         "label_quality": {one.title: _average_precision(one) for one in document.label_quality},
+        "label_coverage": {one.title: one.coverage for one in document.label_quality if one.coverage},
+        "suggestions": document.suggestions,
+        "suggestions_recall": document.suggestions_recall,
         "feedback": document.prf_gain,
         "feedback_difference": document.gain_difference,
         "collective": {setting.name: setting.value for setting in document.collective},
@@ -92,6 +97,7 @@ def _significance(comparison: Comparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "tests": comparison.family or len(comparison.pairs),
         "significant": comparison.significant,
+        "randomisation_samples": comparison.samples,
         "beats": {line.system: [slugs.get(one, one) for one in line.beats] for line in comparison.lines},
         "beats_holm": {line.system: [slugs.get(one, one) for one in line.beats_holm] for line in comparison.lines},
         "pairs": [pair.as_dict() for pair in comparison.pairs],

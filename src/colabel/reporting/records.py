@@ -188,6 +188,20 @@ def _difference(found: PairedTest) -> Difference:
 
 
 @dataclasses.dataclass(frozen=True)
+class Coverage:
+    """How much of what is relevant is among the candidates: the rest no teacher can rank.
+
+    Attributes:
+        relevant: relevant passages of the queries; ``found`` of them are candidates.
+        left_out: queries with relevant passages of which none is a candidate; nothing is measured on them.
+    """
+
+    relevant: int
+    found: int
+    left_out: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class QualitySet:
     """Teachers on the same candidates of the same queries.
 
@@ -195,11 +209,13 @@ class QualitySet:
         title: which queries, and what counts as relevant.
         teachers: teacher → grade (as text) from which passages count as relevant → how its scores rank them.
         curves: whether the report draws them.
+        coverage: grade → what the candidates hold.
     """
 
     title: str
     teachers: Mapping[str, Mapping[str, TeacherQuality]]
     curves: bool = True
+    coverage: Mapping[str, Coverage] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -175,8 +175,8 @@ def _counted_zero(document: StudyDocument) -> list[str]:
     found = []
     if document.without_relevant:
         found.append(
-            f"Queries for which no passage is relevant count 0 for every system: {document.without_relevant} of "
-            f"{document.query_count}."
+            f"Queries for which no passage is relevant count 0 for every system in binary measures (nDCG goes by the "
+            f"grades): {document.without_relevant} of {document.query_count}."
         )
     missed = [f"{system.title} {system.unanswered}" for system in document.finished if system.unanswered]
     if missed:
@@ -207,13 +207,22 @@ def _seeds_explained(document: StudyDocument, found: Comparison) -> list[str]:
     ]
 
 
+def _drawn(found: Comparison) -> str:
+    """What the smallest p-value of the randomisation test is."""
+    if found.samples is None:
+        return ""
+    return (
+        f"of {found.samples:,} drawn sign assignments (all, where there are fewer), so 1/{found.samples + 1:,} or more"
+    )
+
+
 def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mapping[str, str]) -> tuple[Table, ...]:
     columns = [
         Column("Pair", number=False),
         Column("difference"),
         Column("t-test\u00a0p"),
         Column("Holm, t-test"),
-        Column("randomisation\u00a0p"),
+        Column("randomisation\u00a0p", hint=_drawn(found)),
         Column("Holm, randomisation"),
         Column("better"),
         Column("equal"),

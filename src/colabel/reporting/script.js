@@ -14,9 +14,9 @@ function compare(one, other, kind) {
   return name.length - against.length;
 }
 
-// Words, numbers and versions of a text: β = 0.25 comes before β = 0.5, and 2.9.0 before 2.10.0.
+// Words, numbers and versions of a text: β = 0.25 comes before β = 0.5, 2.9.0 before 2.10.0, and 900 before 4,800.
 function pieces(text) {
-  return text.split(/(\d+(?:\.\d+)*)/).filter((piece) => piece !== "");
+  return text.replace(/(\d),(?=\d{3}(?!\d))/g, "$1").split(/(\d+(?:\.\d+)*)/).filter((piece) => piece !== "");
 }
 
 function comparePieces(one, other) {

@@ -35,11 +35,24 @@ def quality_intro(document: StudyDocument) -> tuple[Text, ...]:
         Text(
             "Which score puts relevant passages first? All teachers score the same candidates of the same queries. AP, "
             "AUC and precision at a recall are computed query by query and averaged; precision is interpolated, the "
-            "highest at that recall or beyond. Curves of one threshold pool the pairs of all queries: there a "
-            "score must also compare across queries, which averages do not ask for. "
+            "highest at that recall or beyond. AP and recall are of the relevant passages among the candidates, so "
+            "every curve ends at recall 1, however many more there are. Curves of one threshold pool the pairs of all "
+            "queries: there a score must also compare across queries, which averages do not ask for. "
             f"Intervals: {INTERVAL}."
         ),
     )
+
+
+def covered(found: QualitySet, grade: str) -> str:
+    """How many of the relevant passages are candidates, as the end of a caption; nothing where that is not known."""
+    one = found.coverage.get(grade)
+    if one is None:
+        return ""
+    share = percent(one.found / one.relevant if one.relevant else None)
+    text = f"; {count(one.found)} of the {count(one.relevant)} relevant passages ({share}) are candidates"
+    if one.left_out:
+        text += f", none in {count(one.left_out)} {'query' if one.left_out == 1 else 'queries'}, left out"
+    return text
 
 
 def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
@@ -49,7 +62,7 @@ def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     tested = any(quality.difference for quality in teachers.values())
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
     columns += [
-        Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="interpolated precision at this recall")
+        Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="interpolated precision at this recall of the candidates")
         for level in levels
     ]
     best = range(2, len(columns))
@@ -77,7 +90,7 @@ def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
             *([_difference_cell(quality.difference)] if tested else []),
         )
         rows.append(Row(cells))
-    caption = f"{found.title}: relevant from grade {grade}"
+    caption = f"{found.title}: relevant from grade {grade}{covered(found, grade)}"
     return table(f"quality-{key}", caption, columns, marked_best(rows, best))
 
 
@@ -85,14 +98,20 @@ def suggestions(document: StudyDocument) -> tuple[Table, ...]:
     """Share of suggested labels that are hidden positives."""
     multiples = list(dict.fromkeys(name for found in document.suggestions.values() for name in found))
     hint = "of so many times as many suggestions as there are training queries, best first, the hidden positives"
+    recalls = document.suggestions_recall
+    caption = "Share of suggested labels that are hidden positives"
+    caption += "; beside it, the share of all hidden positives that they are" if recalls else ""
     columns = [Column("Suggested by", number=False)]
     columns += [Column(f"{multiple} × queries", hint=hint) for multiple in multiples]
-    rows = [
-        Row((Cell(order), *(Cell(percent(found.get(name)), found.get(name)) for name in multiples)))
-        for order, found in document.suggestions.items()
-    ]
-    rows = marked_best(rows, range(1, len(columns)))
-    return table("suggestions", "Share of suggested labels that are hidden positives", columns, rows)
+    rows = []
+    for order, found in document.suggestions.items():
+        of_all = {name: percent(value) for name, value in recalls.get(order, {}).items()}
+        cells = (
+            Cell(percent(found.get(name)), found.get(name), f"{of_all[name]} of all" if name in of_all else "")
+            for name in multiples
+        )
+        rows.append(Row((Cell(order), *cells)))
+    return table("suggestions", caption, columns, marked_best(rows, range(1, len(columns))))
 
 
 def feedback_intro(document: StudyDocument) -> Text:
