@@ -22,6 +22,7 @@ PerQuery = dict[str, dict[str, float]]
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
+_COUNTS = ("NumQ",)
 _UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, subprocess.SubprocessError)
 """What the programs behind ir_measures end with."""
 _TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
@@ -117,17 +118,38 @@ def parse_measure(name: str) -> Any:
     for part in ("cutoff", "rel"):
         if measure.params.get(part, 1) < 1:  # trec_eval ends the process
             raise UsageError(f"'{name}': '{part}' is {measure.params[part]}; expected 1 or more")
+    if measure.NAME in _COUNTS:
+        raise UsageError(
+            f"'{name}' is a count and no value of a ranking, so means and tests of it say little; {_EXPECTED}"
+        )
     pipeline: Any = ir_measures.DefaultPipeline
     if not pipeline.supports(measure):
+        if measure.params.get("judged_only"):
+            raise UsageError(f"'{name}' cannot be computed with 'judged_only'; leave it out and ask for --judged-only")
         raise UsageError(
-            f"'{name}' needs a package that is not installed; ir_measures' documentation says which, or take another "
-            f"measure: {_EXPECTED}"
+            f"'{name}' needs a package that is not installed, or has parameters that no program here can take "
+            f"together; ir_measures' documentation says which, or take another measure: {_EXPECTED}"
         )
     try:
         list(ir_measures.iter_calc([measure], *_TRIED))
     except _UNCOMPUTABLE as error:
         raise UsageError(f"'{name}' cannot be computed here ({error}); {_EXPECTED}") from None
     return measure
+
+
+def unreachable(names: Iterable[str], labels: Qrels) -> list[str]:
+    """A sentence for every measure that asks for a grade which no label has.
+
+    >>> unreachable(["AP", "R(rel=3)@10"], {"q": {"a": 2}})
+    ['R(rel=3)@10 is 0 for every system: it counts grades from 3 up, and no label is higher than 2.']
+    """
+    highest = max((grade for held in labels.values() for grade in held.values()), default=0)
+    asked = {name: parse_measure(name).params.get("rel", 1) for name in names}
+    return [
+        f"{name} is 0 for every system: it counts grades from {grade} up, and no label is higher than {highest}."
+        for name, grade in asked.items()
+        if grade > highest
+    ]
 
 
 def asks_judged(name: str) -> bool:

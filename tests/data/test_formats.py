@@ -13,8 +13,9 @@ from tests.conftest import LABELS, PASSAGES, QUERIES
 
 from colabel.data import check, convert, hide_labels, load_dataset, open_source, read_triples
 from colabel.data.hiding import hidden_labels
-from colabel.data.problems import Collected, Strict
-from colabel.data.trec import read_run, run_line
+from colabel.data.problems import Collected
+from colabel.data.run_files import read_run
+from colabel.data.trec import run_line
 from colabel.errors import DataError, UsageError
 from colabel.settings import DataSettings
 from colabel.types import Passage, ScoredPassage, Triple
@@ -206,18 +207,63 @@ def test_run_files(tmp_path: Path) -> None:
     rows = [ScoredPassage("q1", "d1", 1, 12.345678), ScoredPassage("q1", "d2", 2, -3.0)]
     path = tmp_path / "run.txt.gz"
     path.write_bytes(gzip.compress("".join(run_line(row, "x") + "\n" for row in rows).encode()))
-    assert [located.value for located in read_run(path, Strict())] == rows
+    assert [located.value for located in read_run(path)] == rows
     (tmp_path / "other.run").write_text("q1 Q0 d1 1.0 3 x\nq1 Q0 d2 -1 2 x\n")
-    assert [(one.value.rank, one.value.score) for one in read_run(tmp_path / "other.run", Strict())] == [
+    assert [(one.value.rank, one.value.score) for one in read_run(tmp_path / "other.run")] == [
         (1, 3),
         (-1, 2),
     ]
     (tmp_path / "swapped.run").write_text("q1 Q0 d1 12.5 1 x\n")
     with pytest.raises(DataError, match=r"swapped\.run:1: the rank is '12\.5'; expected a whole number"):
-        list(read_run(tmp_path / "swapped.run", Strict()))
+        list(read_run(tmp_path / "swapped.run"))
     (tmp_path / "bad.run").write_text("q1 Q0 d1 1 nan x\n")
     with pytest.raises(DataError, match=r"bad\.run:1: the score is 'nan'"):
-        list(read_run(tmp_path / "bad.run", Strict()))
+        list(read_run(tmp_path / "bad.run"))
+    (tmp_path / "bad.run").write_text("q1 Q0 d1 1 1_0 x\n")
+    with pytest.raises(DataError, match=r"bad\.run:1: the score is '1_0'"):
+        list(read_run(tmp_path / "bad.run"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("q1\td7\t1\t22.5\nq1\td9\t2\t-1\n", [("d7", 1, 22.5), ("d9", 2, -1.0)]),
+        ("query passage rank score\nq1 d7 1 22.5\n", [("d7", 1, 22.5)]),
+        ("q1\td7\t1\nq1\td9\t2\n", [("d7", 1, -1.0), ("d9", 2, -2.0)]),
+        ("qid pid rank\nq1 d7 0\nq1 d9 1\n", [("d7", 0, 0.0), ("d9", 1, -1.0)]),
+        ("q1\td7\t2\nq1\td9\t1\n", [("d7", 0, 2.0), ("d9", 0, 1.0)]),
+        ("q1 d7 0.25\nq1 d9 0.5\n", [("d7", 0, 0.25), ("d9", 0, 0.5)]),
+        ('{"q1": {"d7": 2, "d9": -0.5}}', [("d7", 0, 2.0), ("d9", 0, -0.5)]),
+        ('{\n "q1": {\n  "d7": 2\n }\n}\n', [("d7", 0, 2.0)]),
+        ("{}", []),
+    ],
+)
+def test_runs_of_other_programs(tmp_path: Path, text: str, expected: list[tuple[str, int, float]]) -> None:
+    (tmp_path / "run").write_bytes(gzip.compress(text.encode()))
+    found = [located.value for located in read_run(tmp_path / "run")]
+    assert [(one.passage_id, one.rank, one.score) for one in found] == expected
+    assert {one.query_id for one in found} <= {"q1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("q1 d1\n", r"run:1: 2 columns; expected a TREC run \(6 columns"),
+        ("q1 d1 1 2.0\nq1 d1 1 2.0 x\n", r"run:2: 5 columns; expected 4: query, passage, rank, score"),
+        ("q1 d1 2\nq1 d2 1\nq1 d3 3\n", "the third column may be a rank or a score.* sort the lines by it"),
+        ("q1 d1 2\nq1 d2\n", r"run:2: 2 columns; expected 3"),
+        ("q1 d1 high\n", r"run:1: the score is 'high'"),
+        ('{"q1": {"d1": 1.0},\n', r"run:2: not JSON \(.*expected a TREC run"),
+        ('{"q1": [1]}', r"query 'q1' has a list; expected JSON \{query: \{passage: score\}\}"),
+        ('{"q1": {"d1": "2"}}', "query 'q1': the score of passage 'd1' is a str; expected a number"),
+        ('{"q1": {"d1": NaN}}', "query 'q1': the score is 'nan'; expected a finite number"),
+        ('{"q1": {"d 1": 1}}', "query 'q1': .*white space"),
+    ],
+)
+def test_what_is_no_run_is_told(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run").write_text(text)
+    with pytest.raises(DataError, match=message):
+        list(read_run(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("name", ["nfcorpus", "semanlink", "cranfield", "scifact", "cosqa", "wikiqa", "trec-dl19-pool"])

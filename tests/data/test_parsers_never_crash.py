@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ from colabel.data.records import (
     read_qrels,
     read_queries,
 )
+from colabel.data.run_files import read_run
 from colabel.data.strings import StringTable
-from colabel.data.trec import parse_run_line, read_documents, read_run
-from colabel.errors import ColabelError
+from colabel.data.trec import parse_run_line, read_documents
+from colabel.errors import ColabelError, DataError
 
 any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -70,7 +72,7 @@ def test_rows(parse: object, row: dict[str, object]) -> None:
 
 @given(any_files)
 @pytest.mark.parametrize(
-    "reader", [read_qrels, read_queries, read_run, read_documents, read_triple_columns], ids=lambda f: f.__name__
+    "reader", [read_qrels, read_queries, read_documents, read_triple_columns], ids=lambda f: f.__name__
 )
 def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content: bytes) -> None:
     path = tmp_path_factory.mktemp("file") / "input.tsv"
@@ -82,6 +84,18 @@ def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content
     for problem in problems:
         assert problem.file == str(path)
         assert problem.message
+
+
+@given(any_files)
+def test_run_files(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("run") / "input.run"
+    path.write_bytes(content)
+    try:
+        for located in read_run(path):
+            assert math.isfinite(located.value.score)
+            repr(located.value).encode("utf-8")
+    except DataError as error:
+        assert str(path) in str(error)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)

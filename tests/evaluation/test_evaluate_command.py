@@ -67,7 +67,8 @@ def test_every_run_against_the_first(folder: Path, tmp_path: Path, call: Call) -
     assert (f"{raw:.4f}" if raw >= 0.0001 else "<0.0001") in by_letters["b - a"]
     lettered = [line.split() for line in lines if line[:3] in ("a  ", "b  ", "c  ")]
     assert [cells[-2:] for cells in lettered] == [["-", "-"], ["a", "a"], ["a", "a"]]
-    assert lines[-1] == "beats: t-test, p < 0.05, two-sided, 30 queries"
+    drawn = "randomisation tests draw 10,000 sign assignments (all, where there are fewer)"
+    assert lines[-1] == f"beats: t-test, p < 0.05, two-sided, 30 queries; {drawn}"
 
 
 def test_a_named_baseline_and_all_pairs(folder: Path, tmp_path: Path, call: Call) -> None:
@@ -247,6 +248,24 @@ def test_a_file_of_labels_takes_what_tells_of_it_alone(tmp_path: Path, call: Cal
     assert "none of its passages has a label; is it a run over another collection" in err
     assert "the ranks of 1 queries contradict the scores; scores count" in err
     assert "in the top 10, before they were taken out: " in out
+
+
+def test_runs_of_other_programs_stand_in_one_table(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "qrels.txt").write_text("1 0 good 1\n1 0 poor 0\n")
+    (tmp_path / "trec").write_text("1 Q0 poor 1 3.0 x\n1 Q0 good 2 2.0 x\n")
+    (tmp_path / "colbert.tsv").write_text("1\tpoor\t1\t3.0\n1\tgood\t2\t2.0\n")
+    (tmp_path / "msmarco.tsv").write_text("1\tpoor\t1\n1\tgood\t2\n")
+    (tmp_path / "run.json").write_text('{"1": {"good": 2.0, "poor": 3.0}}')
+    names = [tmp_path / name for name in ("trec", "colbert.tsv", "msmarco.tsv", "run.json")]
+    code, out, err = call(tmp_path / "qrels.txt", *names, "-m", "RR", "-m", "AP(rel=2)")
+    assert code == 0
+    assert [line.split()[-2:] for line in out.splitlines()[1:5]] == [["0.5000", "0.0000"]] * 4
+    assert "msmarco.tsv: three columns, read as query, passage, rank" in err
+    assert "AP(rel=2) is 0 for every system: it counts grades from 2 up, and no label is higher than 1." in err
+    (tmp_path / "run.json").write_text('{"1": {"good": 2.0,')
+    code, _, err = call(tmp_path / "qrels.txt", tmp_path / "run.json")
+    assert code == 1
+    assert "run.json:1: not JSON" in err
 
 
 def test_passages_that_the_collection_does_not_have_are_counted(folder: Path, tmp_path: Path, call: Call) -> None:

@@ -28,6 +28,7 @@ from colabel.pipeline.quality import label_findings
 from colabel.pipeline.transferring import Transfer, study_recipe
 from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles, StudyDocument, read_study
+from colabel.reporting.records import Coverage
 from colabel.settings import StudySettings
 
 ROWS = (
@@ -167,6 +168,14 @@ def test_seconds_to_a_value_on_dev(done: Done) -> None:
     assert all(seconds is not None for _, seconds, _ in document.training["ce-kd"].dev)
 
 
+def test_every_run_has_a_name_of_its_own(done: Done) -> None:
+    tags = {}
+    for path in (done[0] / "runs").glob("*/run.trec"):
+        (tags[path.parent.name],) = {line.split()[-1] for line in path.read_text().splitlines()}
+    assert {"colbert", "colbert-seed-1", "colbert-prf-0.5", "colbert-prf-rerank-0.5"} <= tags.keys()
+    assert all(name == tag for name, tag in tags.items())
+
+
 def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
     _, document, _ = done
     all_queries, drawn, judged = document.label_quality
@@ -188,6 +197,13 @@ def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
         assert teachers[ours[1]]["1"].difference.mean == pytest.approx(collective - phi)
     assert document.dataset is not None
     assert document.dataset.labels_hidden == 20
+    assert all_queries.coverage["1"].relevant == 20, "all that is hidden"
+    assert 0 < all_queries.coverage["1"].found < 20, "of it, what is among ten candidates"
+    assert drawn.coverage["1"].relevant == 4, "of the two queries that are drawn"
+    assert judged.coverage["1"] == Coverage(relevant=2, found=2), "40 passages are all among the top 100"
+    held = json.loads((done[0] / "metrics.json").read_text())
+    assert held["label_coverage"][drawn.title]["1"]["relevant"] == 4
+    assert held["suggestions_recall"] == document.suggestions_recall
 
 
 def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done) -> None:
@@ -196,7 +212,9 @@ def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done
     rows.run_all()
     _, suggestions = label_findings(rows)
     assert list(suggestions) == ["φ, θ's own score", "collective (β = 0.5)"]
-    assert suggestions == {name: done[1].suggestions[name] for name in suggestions}
+    for name, shares in suggestions.items():
+        assert {f"{one.multiple:g}": one.precision for one in shares} == done[1].suggestions[name]
+        assert {f"{one.multiple:g}": one.recall for one in shares} == done[1].suggestions_recall[name]
 
 
 def test_feedback_on_train_and_test(done: Done) -> None:
@@ -308,7 +326,9 @@ def test_a_dry_run_knows_what_must_be_made_again_and_writes_nothing(wanted: Reci
     assert not {"colbert, seed 0", "colbert-prf-0.5, seed 0"} & missing(slower)
     assert "colbert-hn, seed 0" in missing(slower)
     softer = replace(wanted, labels=replace(wanted.labels, smoothing=0.3))
-    assert missing(softer) == {*failed, "quality of labels, sweep, times"}, "no row is smoothed, no cross-encoder either"
+    assert missing(softer) == {*failed, "quality of labels, sweep, times"}, (
+        "no row is smoothed, no cross-encoder either"
+    )
     longer = replace(wanted, encoder=replace(wanted.encoder, passage_length=16))
     assert len(missing(longer)) == len(plan_study(wanted, out).stages)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     {DATASET_HELP} Here it may also be a file of labels alone (TREC or BEIR qrels, plain or gzipped).
 
-    RUNS are TREC run files of any program, or folders that `colabel rank` wrote. With --compare, every run is
-    tested against the first: paired t-test and randomisation test, two-sided, raw and with Holm's correction, and
+    RUNS are run files of any program, plain or gzipped (TREC; `query passage rank score`; `query passage rank` or
+    `query passage score`; JSON, query → passage → score), or folders that `colabel rank` wrote.
+
+    With --compare, every run is tested against the first: paired t-test and randomisation test, two-sided, raw and with Holm's correction, and
     bootstrap intervals. Examples:
 
       colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000
@@ -236,7 +238,8 @@ def comparison_lines(found: Comparison) -> list[str]:
         table(header, rows),
         "",
         table(titles, tests),
-        f"beats: {found.test}, p < {found.alpha:g}, two-sided, {found.lines[0].mean.queries:,} queries",
+        f"beats: {found.test}, p < {found.alpha:g}, two-sided, {found.lines[0].mean.queries:,} queries; "
+        f"randomisation tests draw {found.samples:,} sign assignments (all, where there are fewer)",
     ]
 
 

@@ -37,20 +37,25 @@ def parse_run_line(text: str) -> ScoredPassage:
             BAD_COLUMNS, f"{len(columns)} columns; expected 6: query, Q0, passage, rank, score, system name"
         )
     query_id, _, passage_id, rank, score, _ = columns
+    return ScoredPassage(check_id(query_id), check_id(passage_id), whole_rank(rank), finite_score(score))
+
+
+def finite_score(text: str) -> float:
+    """A score as text; Python would read 1_000 as a number, too."""
     try:
-        value = float(score)
+        value = math.nan if "_" in text else float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Malformed(BAD_FIELD, f"the score is {score[:40]!r}; expected a finite number")
-    if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", rank):
-        raise Malformed(BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
-    return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), value)
+        raise Malformed(BAD_FIELD, f"the score is {text[:40]!r}; expected a finite number")
+    return value
 
 
-def read_run(path: Path, problems: Problems) -> Iterator[Located[ScoredPassage]]:
-    """The lines of a TREC run file, plain or gzipped, as they stand."""
-    return read_records(path, parse_run_line, problems)
+def whole_rank(text: str) -> int:
+    """A rank as text."""
+    if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", text):
+        raise Malformed(BAD_FIELD, f"the rank is {text[:40]!r}; expected a whole number")
+    return int(float(text))
 
 
 def run_line(scored: ScoredPassage, system: str) -> str:

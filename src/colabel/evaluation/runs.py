@@ -17,11 +17,11 @@ from colabel.data import Dataset
 from colabel.data.labels import EVERYTHING, LabelReader
 from colabel.data.problems import Strict
 from colabel.data.records import read_qrels
-from colabel.data.trec import read_run
+from colabel.data.run_files import read_run
 from colabel.errors import DataError, UsageError
 from colabel.evaluation.judged import judged_only as only_judged
 from colabel.evaluation.judged import retrieved_at, unjudged_at
-from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, asks_judged, mean_values, measure_run
+from colabel.measures import DEFAULT_MEASURES, PerQuery, Run, asks_judged, mean_values, measure_run, unreachable
 from colabel.types import Qrels, ScoredPassage
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ class Evaluation:
     ``unjudged`` is system → query → passages without a judgement among the first 10 of the run as it was given, and
     ``retrieved`` how many these first 10 are; ``judged_only`` says that such passages were taken out before measuring.
     ``unanswered_queries`` is system → labelled queries that its run (or that of some seed) has no passage for, and
-    ``without_relevant`` counts the labelled queries that no passage is relevant for: they are 0 for every system.
+    ``without_relevant`` counts the labelled queries that no passage is relevant for: they are 0 for every
+    system in binary measures, while nDCG goes by the grades.
     ``identities`` tells runs apart within one process: those of equal identity are the same run.
     """
 
@@ -107,7 +108,7 @@ def evaluate(
     measures: Sequence[str] = DEFAULT_MEASURES,
     judged_only: bool = False,
 ) -> Evaluation:
-    """Measure runs (in memory, or paths of TREC files or of folders that ``rank`` wrote) on the labels of a split.
+    """Measure runs (in memory, or paths of run files or of folders that ``rank`` wrote) on the labels of a split.
 
     A run may also be a function that gives it: it is then in memory only while it is measured.
 
@@ -172,6 +173,8 @@ def _evaluate(
     Args:
         negative: grades below 0, which stand as 0 in ``labels``.
     """
+    for sentence in unreachable(measures, labels):
+        log.warning("%s", sentence)
     asking = [name for name in measures if negative and asks_judged(name)]
     graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
     per_query, unjudged, retrieved, unanswered, identities = {}, {}, {}, {}, {}
@@ -270,12 +273,12 @@ def run_file(path: Path) -> Path:
     file = path / "run.trec" if path.is_dir() else path
     if not file.is_file():
         found = "a folder without run.trec" if path.is_dir() else "no such run"
-        raise UsageError(f"{path}: {found}; expected a TREC run file or a folder that `colabel rank` wrote")
+        raise UsageError(f"{path}: {found}; expected a run file or a folder that `colabel rank` wrote")
     return file
 
 
 def read_run_file(path: Path) -> dict[str, dict[str, float]]:
-    """Query id → passage id → score of a TREC run file, or of a folder that ``rank`` wrote.
+    """Query id → passage id → score of a run file (see ``colabel.data.run_files``), or of a folder that ``rank`` wrote.
 
     The score alone orders passages; where the ranks of a file contradict it, that is told.
     """
@@ -283,14 +286,14 @@ def read_run_file(path: Path) -> dict[str, dict[str, float]]:
     run: dict[str, dict[str, float]] = {}
     before: dict[str, ScoredPassage] = {}
     contradicted: set[str] = set()
-    for located in read_run(file, Strict()):
+    for located in read_run(file):
         scored = located.value
         answers = run.setdefault(scored.query_id, {})
         if scored.passage_id in answers:
             raise DataError(
                 f"passage '{scored.passage_id}' stands twice for query '{scored.query_id}'; a run names each once",
                 file=located.file,
-                line=located.line,
+                line=located.line or None,
             )
         answers[scored.passage_id] = scored.score
         last = before.get(scored.query_id, scored)

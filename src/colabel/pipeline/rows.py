@@ -10,7 +10,7 @@ from typing import Any
 
 from colabel.data.splits import TEST
 from colabel.errors import ColabelError, DataError, SettingsError
-from colabel.measures import measure_from, parse_measure
+from colabel.measures import measure_from, parse_measure, unreachable
 from colabel.pipeline.systems import System
 from colabel.pipeline.workbench import Workbench
 from colabel.progress import SILENT, Progress
@@ -95,14 +95,7 @@ class Rows(abc.ABC):
     @property
     def unreachable(self) -> list[str]:
         """A sentence for every measure that asks for a grade which no label of the test queries has."""
-        labels = self.bench.dataset.labels(TEST)
-        highest = max((grade for held in labels.values() for grade in held.values()), default=0)
-        asked = {name: parse_measure(name).params.get("rel", 1) for name in self.recipe.study.measures}
-        return [
-            f"{name} is 0 for every system: it counts grades from {grade} up, and no label is higher than {highest}."
-            for name, grade in asked.items()
-            if grade > highest
-        ]
+        return unreachable(self.recipe.study.measures, self.bench.dataset.labels(TEST))
 
     def check_data(self) -> None:
         """Refuse a collection without anything to find, and measures that cannot be taken of it."""
@@ -152,7 +145,7 @@ class Rows(abc.ABC):
             self.lost.append(f"{system.title} failed with seed {seed} and stands on its other seeds: {reason}")
 
     def _rank(self, system: System, seed: int) -> Ranking:
-        out = self.out / "runs" / run_name(system, seed, self.recipe)
+        name, depth = run_name(system, seed, self.recipe), self.recipe.rank.depth
         queries = self.bench.dataset.split_queries(TEST)
         ranker = self.ranker(system, seed)
-        return rank(ranker, queries, out, depth=self.recipe.rank.depth, progress=self.progress)
+        return rank(ranker, queries, self.out / "runs" / name, depth=depth, tag=name, progress=self.progress)

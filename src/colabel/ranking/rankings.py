@@ -99,6 +99,7 @@ def rank(
     depth: int = 1000,
     only: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
+    tag: str = "",
     progress: Progress = SILENT,
 ) -> Ranking:
     """Rank passages for every query and write the ranking to ``out``; an interrupted run continues.
@@ -109,6 +110,7 @@ def rank(
         depth: passages per query.
         only: rank none but these passage ids.
         exclude: leave these passage ids out.
+        tag: the system's name in the run file, without white space; default: the ranker's.
     """
     allowed = allowed_rows(ranker.ids, only, exclude)
     settings = {"ranker": ranker.name, "depth": depth, "filtered": allowed is not None}
@@ -117,7 +119,7 @@ def rank(
         inputs["allowed"] = fingerprint(np.flatnonzero(allowed).tolist())
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, ranker, queries, depth, allowed, progress)
+        return _write(space, ranker, queries, depth, allowed, tag or ranker.name, progress)
 
     build(out, Plan(STAGE, settings, inputs, format=2), write)
     return Ranking(out)
@@ -155,6 +157,7 @@ def _write(
     queries: Mapping[str, str],
     depth: int,
     allowed: npt.NDArray[np.bool_] | None,
+    tag: str,
     progress: Progress,
 ) -> Mapping[str, Any]:
     query_ids, texts = list(queries), list(queries.values())
@@ -172,11 +175,11 @@ def _write(
     task.close()
     StringTable.of(query_ids).save(space, "queries")
     StringTable.of(ranker.ids).save(space, "ids")
-    _write_run(space, ranker, query_ids, len(blocks))
+    _write_run(space, ranker, query_ids, len(blocks), tag)
     return {"queries": len(query_ids), "blocks": len(blocks), "block": BLOCK, "depth": depth}
 
 
-def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: int) -> None:
+def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: int, tag: str) -> None:
     with space.file("run.trec") as path, path.open("w", encoding="utf-8") as file:
         for number in range(blocks):
             rows = np.load(space.folder / f"{block_name(number)}.rows.npy", allow_pickle=False)
@@ -185,4 +188,4 @@ def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: i
                 for place, (row, score) in enumerate(zip(line.tolist(), values.tolist(), strict=True), start=1):
                     if row >= 0:
                         scored = ScoredPassage(query_id, ranker.ids[row], place, score)
-                        file.write(run_line(scored, ranker.name) + "\n")
+                        file.write(run_line(scored, tag) + "\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from colabel.data.lines import read_lines
-from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, MISSING_FIELD, Kind, Strict
+from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, MISSING_FIELD, Deaf, Strict
 from colabel.data.records import Malformed, check_id, json_row, read_records
 from colabel.data.trec import parse_run_line
 from colabel.errors import DataError, UsageError
@@ -80,7 +80,7 @@ def _is_parquet(path: Path) -> bool:
 
 def _detect(path: Path) -> Callable[[str], Pairs | None]:
     """The parser for a text file, chosen by its first line."""
-    line = next(read_lines(path, _Deaf()), None)
+    line = next(read_lines(path, Deaf()), None)
     if line is None:
         return parse_table_line  # blank, or broken in a way that reading it again will tell
     if line.text.lstrip().startswith("{"):
@@ -90,13 +90,6 @@ def _detect(path: Path) -> Callable[[str], Pairs | None]:
     if columns not in parsers:
         raise DataError(f"{columns} columns; expected {_EXPECTED}", file=str(path), line=line.number)
     return parsers[columns]
-
-
-class _Deaf:
-    """Listens to no problem: the file is read again by one who does."""
-
-    def add(self, kind: Kind, file: str, line: int | None, message: str) -> None:
-        pass
 
 
 def parse_trec_line(text: str) -> Pairs:
