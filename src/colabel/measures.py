@@ -119,13 +119,14 @@ def parse_measure(name: str) -> Any:
         if measure.params.get(part, 1) < 1:  # trec_eval ends the process
             raise UsageError(f"'{name}': '{part}' is {measure.params[part]}; expected 1 or more")
     if measure.NAME in _COUNTS:
-        raise UsageError(
-            f"'{name}' is a count and no value of a ranking, so means and tests of it say little; {_EXPECTED}"
-        )
+        raise UsageError(f"'{name}' counts queries and says nothing of a ranking; {_EXPECTED}")
     pipeline: Any = ir_measures.DefaultPipeline
     if not pipeline.supports(measure):
         if measure.params.get("judged_only"):
-            raise UsageError(f"'{name}' cannot be computed with 'judged_only'; leave it out and ask for --judged-only")
+            raise UsageError(
+                f"'{name}' cannot be computed with 'judged_only'; write it without. "
+                "`colabel evaluate --judged-only` takes such passages out of the runs first, and studies show both"
+            )
         raise UsageError(
             f"'{name}' needs a package that is not installed, or has parameters that no program here can take "
             f"together; ir_measures' documentation says which, or take another measure: {_EXPECTED}"

@@ -231,6 +231,12 @@ def test_run_files(tmp_path: Path) -> None:
         ("query passage rank score\nq1 d7 1 22.5\n", [("d7", 1, 22.5)]),
         ("q1\td7\t1\nq1\td9\t2\n", [("d7", 1, -1.0), ("d9", 2, -2.0)]),
         ("qid pid rank\nq1 d7 0\nq1 d9 1\n", [("d7", 0, 0.0), ("d9", 1, -1.0)]),
+        ("qid pid rank\nq1 d7 3\nq1 d9 1\n", [("d7", 3, -3.0), ("d9", 1, -1.0)]),
+        ("qid pid score\nq1 d7 1\nq1 d9 2\n", [("d7", 0, 1.0), ("d9", 0, 2.0)]),
+        ("q1 d7 1.0\nq1 d9 2.0\n", [("d7", 1, -1.0), ("d9", 2, -2.0)]),
+        ("q1 d7 1\nq1 d8 1\nq1 d9 4\n", [("d7", 1, -1.0), ("d8", 1, -1.0), ("d9", 4, -4.0)]),
+        ("q1 d7 1\n", [("d7", 0, 1.0)]),
+        ("q1 d7 -1\nq1 d9 0\n", [("d7", 0, -1.0), ("d9", 0, 0.0)]),
         ("q1\td7\t2\nq1\td9\t1\n", [("d7", 0, 2.0), ("d9", 0, 1.0)]),
         ("q1 d7 0.25\nq1 d9 0.5\n", [("d7", 0, 0.25), ("d9", 0, 0.5)]),
         ('{"q1": {"d7": 2, "d9": -0.5}}', [("d7", 0, 2.0), ("d9", 0, -0.5)]),
@@ -245,12 +251,36 @@ def test_runs_of_other_programs(tmp_path: Path, text: str, expected: list[tuple[
     assert {one.query_id for one in found} <= {"q1"}
 
 
+def test_a_query_id_may_begin_as_json_does_and_damaged_json_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("{q1} Q0 d7 1 2.5 x\n")
+    assert [located.value for located in read_run(tmp_path / "run")] == [ScoredPassage("{q1}", "d7", 1, 2.5)]
+    entries = ", ".join(f'"d{number}": {number / 7}' for number in range(2000))
+    whole = gzip.compress(('{"q1":\n {' + entries + "}}").encode())
+    for place in range(20, len(whole), 397):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        (tmp_path / "run").write_bytes(bytes(damaged))
+        with pytest.raises(DataError):
+            list(read_run(tmp_path / "run"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("q1 d1\n", r"run:1: 2 columns; expected a TREC run \(6 columns"),
         ("q1 d1 1 2.0\nq1 d1 1 2.0 x\n", r"run:2: 5 columns; expected 4: query, passage, rank, score"),
-        ("q1 d1 2\nq1 d2 1\nq1 d3 3\n", "the third column may be a rank or a score.* sort the lines by it"),
+        ("q1 d1 2\nq1 d2 1\nq1 d3 3\n", "the third column may be a rank or a score.* on a line before them"),
+        ("q1 d1 2\nq1 d2 3\n", "the third column may be a rank or a score"),
+        ("q1 d1 1\nq1 d2 2\nq2 d1 9\nq2 d2 3\n", "the third column may be a rank or a score"),
+        ("q p rank\nq1 d2 1\nq p rank\n", r"run:3: a header line inside the file"),
+        ("q p rank score\nq1 d2 1 2\nq p rank score\n", r"run:3: a header line inside the file"),
+        ("q1 d1 1\nq1 x rank\n", r"run:2: the score is 'rank'"),
+        ("101 0 7187158 1\n", "four columns, of which the third is no rank"),
+        ("q1 a 30 1\nq1 b 20 2\n", "four columns, of which the third is no rank"),
+        ('{"q1": {"d1": 1}, "q1": {"d2": 2}}', "'q1' stands twice in one JSON object"),
+        ('{"q1": {"d1": 1, "d1": 2}}', "'d1' stands twice in one JSON object"),
+        ('{"q1": {"d1": ' + "1" * 5000 + "}}", "cannot be read: Exceeds the limit"),
+        ('{"q1": {"\\ud800": 1}}', "query 'q1': 'passage' holds half of a surrogate pair"),
         ("q1 d1 2\nq1 d2\n", r"run:2: 2 columns; expected 3"),
         ("q1 d1 high\n", r"run:1: the score is 'high'"),
         ('{"q1": {"d1": 1.0},\n', r"run:2: not JSON \(.*expected a TREC run"),

@@ -86,14 +86,27 @@ def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content
         assert problem.message
 
 
-@given(any_files)
+words = st.sampled_from(
+    ["q1", "q2", "d1", "0", "1", "2", "2.0", "0.5", "-1", "nan", "1_0", "rank", "score", "Q0", "{q}"]
+)
+run_lines = st.sampled_from([3, 4, 6]).flatmap(lambda width: st.lists(words, min_size=width, max_size=width))
+run_files = (
+    st.lists(run_lines.map(" ".join), max_size=6).map("\n".join).map(str.encode)
+    | st.dictionaries(st.text(max_size=3), any_json, max_size=3).map(json.dumps).map(str.encode)
+    | st.dictionaries(words, st.dictionaries(words | st.just("\ud800"), st.floats() | st.integers(), max_size=3))
+    .map(json.dumps)
+    .map(str.encode)
+)
+
+
+@given(any_files | run_files | run_files.map(gzip.compress))
 def test_run_files(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("run") / "input.run"
     path.write_bytes(content)
     try:
         for located in read_run(path):
             assert math.isfinite(located.value.score)
-            repr(located.value).encode("utf-8")
+            assert (located.value.query_id + located.value.passage_id).encode("utf-8").split() != []
     except DataError as error:
         assert str(path) in str(error)
 

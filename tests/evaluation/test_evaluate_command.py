@@ -261,7 +261,7 @@ def test_runs_of_other_programs_stand_in_one_table(tmp_path: Path, call: Call) -
     assert code == 0
     assert [line.split()[-2:] for line in out.splitlines()[1:5]] == [["0.5000", "0.0000"]] * 4
     assert "msmarco.tsv: three columns, read as query, passage, rank" in err
-    assert "AP(rel=2) is 0 for every system: it counts grades from 2 up, and no label is higher than 1." in err
+    assert "AP(rel=2) is 0 for every system: it counts grades from 2 up, and no label is higher than 1." in out
     (tmp_path / "run.json").write_text('{"1": {"good": 2.0,')
     code, _, err = call(tmp_path / "qrels.txt", tmp_path / "run.json")
     assert code == 1

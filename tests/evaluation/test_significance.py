@@ -105,6 +105,16 @@ def test_pairs_with_and_without_ties_are_drawn_as_one_by_one() -> None:
     assert found[2:] == [pytest.approx(enumerated([0.4, -0.1, 0.3])), 1.0]
 
 
+def test_signs_do_not_depend_on_how_many_pairs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colabel.evaluation.significance._BLOCK", 2**9)
+    names = {str(place): 0.0 for place in range(21)}
+    columns = [normal(0.1, 21, number) for number in range(40)]
+    pairs = [(dict(zip(names, values.tolist(), strict=True)), names) for values in columns]
+    together = [one.randomisation for one in paired_tests(pairs, samples=700)]
+    assert together == [randomisation_test(values, samples=700) for values in columns]
+    assert len(set(together)) > 20
+
+
 def test_holm_by_hand() -> None:
     """Four p-values: .005·4 = .02; .01·3 = .03; .03·2 = .06; .04·1 = .04, raised to the .06 before it."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -287,6 +297,13 @@ def test_a_run_that_is_that_of_a_system_with_every_seed_keeps_its_own() -> None:
     assert pairs["other", "lone"].seeds == (0,)
     assert pairs["other", "lone"].test.difference.mean == pytest.approx(np.mean(list(seeds[0]["AP"].values())) - 0.1)
     assert found.family == 2, "on other seeds it is another test"
+    plain = {"AP": dict(zip(queries, normal(0.15, 30, 7).tolist(), strict=True))}
+    held["plain"] = dict.fromkeys(range(3), plain)
+    merged["plain"] = plain
+    found = compare(Evaluation("x", "test", 1, merged, identities={"bm25": 1, "lone": 1}), "AP", seeds=held)
+    assert found.family == 4, "plain − lone is plain − bm25: neither depends on the seed"
+    with pytest.raises(UsageError, match="'alpha' is 0; expected a level between 0 and 1"):
+        compare(Evaluation("x", "test", 1, merged), "AP", alpha=0)
 
 
 def test_many_pairs_are_tested_as_one_by_one() -> None:

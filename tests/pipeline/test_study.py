@@ -568,6 +568,13 @@ def test_a_file_of_scores_that_was_edited_where_it_lies_is_another(wanted: Recip
     assert plan_study(given, out).changes.last == ("labels.scores",)
     measuring = "quality of labels, sweep, times"
     assert missing(given) == unmade | {measuring}, "no row of this study reads it, nor do its cross-encoders"
+    (tmp_path / "ranked").mkdir()
+    (tmp_path / "ranked" / "run.trec").write_text("q1 Q0 d1 1 0.5 x\n")
+    folder = scored(tmp_path / "ranked")
+    note_settings(folder, tmp_path / "noted", dataset)
+    assert changed_settings(folder, tmp_path / "noted", dataset) == []
+    (tmp_path / "ranked" / "run.trec").write_text("q1 Q0 d1 1 0.75 x\n")
+    assert changed_settings(folder, tmp_path / "noted", dataset) == ["labels.scores"], "a folder that rank wrote"
     of_scores = replace(given, study=replace(given.study, systems=("colbert", "scores-kd"), seeds=1, repeated=()))
     assert missing(of_scores) == {"scores-kd, seed 0", measuring}
     smoother = replace(given, labels=replace(given.labels, smoothing=0.3))

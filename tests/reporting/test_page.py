@@ -560,7 +560,7 @@ def test_what_label_quality_and_feedback_are(rendered: ReportFiles, full_study: 
     chapter = text[text.index("## Label quality") : text.index("## Sweep")]
     assert "precision is interpolated, the highest at that recall or beyond" in chapter
     assert "a score must also compare across queries, which averages do not ask for" in chapter
-    held = "840 of the 1,200 relevant passages (70.0 %) are candidates, none in 1 query, left out"
+    held = "840 of the 1,200 relevant passages of these queries (70.0 %) are candidates, none in 1 query, left out"
     assert f"relevant from grade 1; {held}**" in chapter
     page = rendered.html.read_text().replace("\u00a0", " ")
     assert f"relevant from grade 1, averaged over queries; {held}" in page

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     RUNS are run files of any program, plain or gzipped (TREC; `query passage rank score`; `query passage rank` or
     `query passage score`; JSON, query → passage → score), or folders that `colabel rank` wrote.
 
-    With --compare, every run is tested against the first: paired t-test and randomisation test, two-sided, raw and with Holm's correction, and
-    bootstrap intervals. Examples:
+    With --compare, every run is tested against the first: paired t-test and randomisation test, two-sided, raw and
+    with Holm's correction, and bootstrap intervals. Examples:
 
       colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000
 
@@ -195,6 +195,7 @@ def evaluation_lines(evaluation: Evaluation, spreads: Mapping[str, Mapping[str, 
     unanswered = [f"{system} {count:,}" for system, count in evaluation.unanswered.items() if count]
     if unanswered:
         lines.append(f"queries without an answer, which count 0: {', '.join(unanswered)}")
+    lines += evaluation.unreachable
     return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
 
 

@@ -194,7 +194,7 @@ def _id(row: Row, column: str) -> str:
         value = str(value)  # many exports write numeric ids without quotes
     if not isinstance(value, str):
         raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
-    return check_id(_unicode(value, column))
+    return check_id(check_unicode(value, column))
 
 
 def _text(row: Row, columns: str, *, optional: bool) -> str:
@@ -208,7 +208,7 @@ def _text(row: Row, columns: str, *, optional: bool) -> str:
             continue
         if not isinstance(value, str):
             raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
-        parts.append(_unicode(value, column))
+        parts.append(check_unicode(value, column))
     return " ".join(part for part in parts if part)
 
 
@@ -219,7 +219,8 @@ def _field(row: Row, column: str) -> Any:
     return row[column]
 
 
-def _unicode(value: str, column: str) -> str:
+def check_unicode(value: str, column: str) -> str:
+    """Refuse what JSON can write and no file of text can hold."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

@@ -2,7 +2,7 @@
 
 ``query Q0 passage rank score tag``, a TREC run
 ``query passage rank score``, a ranking of Stanford's ColBERT
-``query passage rank``, a run of MS MARCO, or ``query passage score``: told apart by the whole file
+``query passage rank``, a run of MS MARCO, or ``query passage score``: a header says which, or the whole file does
 ``{query: {passage: score}}``, JSON as pytrec_eval, BEIR and ranx write it
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from colabel.data.lines import open_binary, read_lines
+from colabel.data.lines import Line, open_binary, read_lines
 from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, Deaf, Strict
-from colabel.data.records import Malformed, check_id, read_records
+from colabel.data.records import Malformed, check_id, check_unicode, read_records
 from colabel.data.source import Located
 from colabel.data.trec import finite_score, parse_run_line, whole_rank
 from colabel.errors import DataError
@@ -28,109 +30,145 @@ RUN_FORMATS = (
     "a TREC run (6 columns: query, Q0, passage, rank, score, system name), query passage rank score (4 columns), "
     "query passage rank or query passage score (3 columns), or JSON, {query: {passage: score}}"
 )
-_HEADERS = ("rank", "score")
-_Columns = tuple[str, str, str]
-T = TypeVar("T")
+_HEADERS = {3: (("rank",), ("score",)), 4: (("rank", "score"),)}
+_WHOLE = re.compile(r"\d{1,9}(\.0*)?")
 
 
 def read_run(path: Path) -> Iterator[Located[ScoredPassage]]:
-    """The lines of a run file, plain or gzipped, as they stand; where it names no scores, a score is the rank below 0.
+    """The lines of a run file, plain or gzipped, as they stand; where it has ranks alone, the score is minus the rank.
 
     Raises:
-        DataError: it has none of the formats, or three columns of which the last may be a rank or a score.
+        DataError: it has none of the formats, or it cannot be told whether its numbers are ranks or scores.
     """
     first = next(read_lines(path, Deaf()), None)
-    if first is not None and first.text.lstrip().startswith("{"):
+    if first is None or _is_trec(first.text):
+        return read_records(path, parse_run_line, Strict())
+    if first.text.lstrip().startswith("{"):
         return _read_json(path)
-    columns = 6 if first is None else len(first.text.split())
+    columns = len(first.text.split())
     if columns == 3:
-        return _read_pairs(path)
+        return _read_pairs(path, first)
     if columns == 4:
-        return _present(read_records(path, parse_ranking_line, Strict()))
+        return _read_ranking(path, first)
     if columns != 6:
-        raise DataError(
-            f"{columns} columns; expected {RUN_FORMATS}", file=str(path), line=first.number if first else None
-        )
+        raise DataError(f"{columns} columns; expected {RUN_FORMATS}", file=str(path), line=first.number)
     return read_records(path, parse_run_line, Strict())
 
 
-def parse_ranking_line(text: str) -> ScoredPassage | None:
-    """``query passage rank score``; None for a header."""
+def _is_trec(text: str) -> bool:
+    try:
+        parse_run_line(text)
+    except Malformed:
+        return False
+    return True
+
+
+def _header(first: Line) -> tuple[str, ...]:
+    """The names of the numbers, where the first line is a header."""
+    columns = first.text.lower().split()
+    found = tuple(columns[2:])
+    return found if found in _HEADERS.get(len(columns), ()) else ()
+
+
+def parse_ranking_line(text: str) -> ScoredPassage:
+    """``query passage rank score``."""
     columns = text.split()
     if len(columns) != 4:
         raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected 4: query, passage, rank, score")
     query_id, passage_id, rank, score = columns
-    if (rank.lower(), score.lower()) == _HEADERS:
-        return None
     return ScoredPassage(check_id(query_id), check_id(passage_id), whole_rank(rank), finite_score(score))
 
 
-def parse_pair_line(text: str) -> _Columns | None:
-    """``query passage rank`` or ``query passage score``; None for a header."""
+def parse_pair_line(text: str) -> tuple[str, str, str]:
+    """``query passage rank`` or ``query passage score``."""
     columns = text.split()
     if len(columns) != 3:
         raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected 3: query, passage, rank or score")
-    if columns[2].lower() in _HEADERS:
-        return None
     finite_score(columns[2])
     return check_id(columns[0]), check_id(columns[1]), columns[2]
 
 
-def _present(rows: Iterable[Located[T | None]]) -> Iterator[Located[T]]:
-    """Rows without the header."""
-    for value, file, line, offset in rows:
-        if value is not None:
-            yield Located(value, file, line, offset)
-
-
-def _read_pairs(path: Path) -> Iterator[Located[ScoredPassage]]:
-    """A file of three columns: of ranks where those of every query count up from 1 (or 0) line by line."""
-    rows = list(_present(read_records(path, parse_pair_line, Strict())))
-    numbers: dict[str, list[str]] = {}
-    for located in rows:
-        query_id, _, number = located.value
-        numbers.setdefault(query_id, []).append(number)
-    ranks = _are_ranks(list(numbers.values()))
-    if ranks is None:
+def _read_ranking(path: Path, first: Line) -> Iterator[Located[ScoredPassage]]:
+    """A file of four columns; one in which no rank is 0 or 1 has other columns, such as those of labels."""
+    skip, starts = bool(_header(first)), False
+    for located in read_records(path, _unless(first.text if skip else None, parse_ranking_line), Strict()):
+        if located.value is None:
+            _check_header(located, first)
+            continue
+        starts = starts or located.value.rank in (0, 1)
+        yield Located(located.value, located.file, located.line, located.offset)
+    if not starts:
         raise DataError(
-            "the third column may be a rank or a score: its numbers are 1, 2, 3 … of every query and neither rise nor "
-            "fall line by line; sort the lines by it (ranks rising, scores falling), or write a TREC run",
+            "four columns, of which the third is no rank: none is 0 or 1; expected query, passage, rank, score",
             file=str(path),
         )
+
+
+def _read_pairs(path: Path, first: Line) -> Iterator[Located[ScoredPassage]]:
+    """A file of three columns, read twice unless a header says what the third is."""
+    header = _header(first)
+    ranks = header == ("rank",) if header else _are_ranks(path)
     log.info("%s: three columns, read as query, passage, %s", path, "rank" if ranks else "score")
-    for (query_id, passage_id, number), file, line, offset in rows:
+    for located in read_records(path, _unless(first.text if header else None, parse_pair_line), Strict()):
+        if located.value is None:
+            _check_header(located, first)
+            continue
+        query_id, passage_id, number = located.value
         value = finite_score(number)
         rank, score = (int(value), -value) if ranks else (0, value)
-        yield Located(ScoredPassage(query_id, passage_id, rank, score), file, line, offset)
+        yield Located(ScoredPassage(query_id, passage_id, rank, score), located.file, located.line, located.offset)
 
 
-def _are_ranks(numbers: Sequence[Sequence[str]]) -> bool | None:
-    """Whether the numbers of all queries are ranks, and not scores; None where they may be either.
+def _unless(header: str | None, parse: Any) -> Any:
+    """A parser that gives None for a line that is the header again."""
+    return lambda text: None if header is not None and text == header else parse(text)
 
-    >>> _are_ranks([["1", "2", "3"], ["1"]]), _are_ranks([["3", "2", "1"]]), _are_ranks([["9.5", "1"]])
-    (True, False, False)
-    >>> _are_ranks([["2", "1", "3"]]) is None
-    True
+
+def _check_header(located: Located[Any], first: Line) -> None:
+    if located.line != first.number:
+        raise DataError("a header line inside the file", file=located.file, line=located.line)
+
+
+def _are_ranks(path: Path) -> bool:
+    """Whether the third column holds ranks: whole numbers that rise line by line in every query, from 0 or 1.
+
+    Raises:
+        DataError: they are whole, and neither rise so nor fall as scores do.
     """
-    if not all(number.isdecimal() for held in numbers for number in held):
+    last: dict[str, float] = {}
+    rises = falls = early = True
+    for located in read_records(path, parse_pair_line, Strict()):
+        query_id, _, number = located.value
+        if not _WHOLE.fullmatch(number):
+            return False
+        value = float(number)
+        before = last.get(query_id)
+        if before is None:
+            early = early and value <= 1
+        else:
+            rises, falls = rises and before <= value, falls and before >= value
+        last[query_id] = value
+    if falls:  # also where every query has one passage, whose number does not matter
         return False
-    values = [list(map(int, held)) for held in numbers]
-    start = min((min(held) for held in values), default=1)
-    if start > 1 or any(sorted(held) != list(range(start, start + len(held))) for held in values):
-        return False
-    if all(held == sorted(held) for held in values):
+    if rises and early:
         return True
-    return False if all(held == sorted(held, reverse=True) for held in values) else None
+    raise DataError(
+        "the third column may be a rank or a score: its numbers are whole and neither rise from 1 nor fall in every "
+        "query; put 'query passage rank' or 'query passage score' on a line before them, or write a TREC run",
+        file=str(path),
+    )
 
 
 def _read_json(path: Path) -> Iterator[Located[ScoredPassage]]:
     file = str(path)
     try:
         with open_binary(path) as stream:
-            found = json.loads(stream.read().decode("utf-8-sig"))
+            found = json.loads(stream.read().decode("utf-8-sig"), object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
         raise DataError(f"not JSON ({error.msg}); expected {RUN_FORMATS}", file=file, line=error.lineno) from None
-    except (UnicodeDecodeError, EOFError, OSError, RecursionError) as error:
+    except Malformed as error:
+        raise DataError(str(error), file=file) from None
+    except (ValueError, EOFError, OSError, RecursionError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", file=file) from None
     for query_id, answers in found.items():
         if not isinstance(answers, Mapping):
@@ -140,16 +178,25 @@ def _read_json(path: Path) -> Iterator[Located[ScoredPassage]]:
             )
         for passage_id, score in answers.items():
             try:
-                value = _json_score(score, passage_id)
-                scored = ScoredPassage(check_id(query_id), check_id(passage_id), 0, value)
+                yield Located(_json_entry(query_id, passage_id, score), file, 0)
             except Malformed as error:
-                raise DataError(f"query '{query_id}': {error} ({error.kind.remedy})", file=file) from None
-            yield Located(scored, file, 0)
+                raise DataError(f"query {query_id!a}: {error} ({error.kind.remedy})", file=file) from None
 
 
-def _json_score(score: Any, passage_id: str) -> float:
+def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise Malformed(BAD_FIELD, f"{twice!a} stands twice in one JSON object; a run names each once")
+    return found
+
+
+def _json_entry(query_id: str, passage_id: str, score: Any) -> ScoredPassage:
+    query = check_unicode(check_id(query_id), "query")
+    passage = check_unicode(check_id(passage_id), "passage")
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise Malformed(
             BAD_FIELD, f"the score of passage '{passage_id}' is a {type(score).__name__}; expected a number"
         )
-    return finite_score(repr(score))
+    return ScoredPassage(query, passage, 0, finite_score(repr(score)))

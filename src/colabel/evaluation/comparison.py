@@ -109,7 +109,7 @@ def compare(
         samples: of the randomisation test; default: enough for the smallest p-value to survive Holm's correction.
     """
     systems = list(evaluation.per_query)
-    _check(systems, evaluation, measure, baseline, test)
+    _check(systems, evaluation, measure, baseline, test, alpha)
     values = {system: evaluation.per_query[system][measure] for system in systems}
     if baseline is None:
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
@@ -122,13 +122,16 @@ def compare(
         tuple(_values(name, measure, both, seeds or {}, values) for name in names)
         for names, both in zip(wanted, common, strict=True)
     ]
-    # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another test.
-    which = [
-        (frozenset(names), both) if names[0] != names[1] else None for names, both in zip(same, common, strict=True)
+    constant = {system for system, held in (seeds or {}).items() if _is_constant(held)}
+    # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another test,
+    # unless neither side depends on them.
+    keys = [
+        None if one == other else (frozenset((one, other)), () if constant.issuperset(names) else both)
+        for names, (one, other), both in zip(wanted, same, common, strict=True)
     ]
-    samples = samples or samples_for(len({*which} - {None}), alpha)
+    samples = samples or samples_for(len({*keys} - {None}), alpha)
     tests = paired_tests([(one, other) for one, other in sides], confidence=confidence, samples=samples, seed=seed)
-    family = {key: found for key, found in zip(which, tests, strict=True) if key is not None}
+    family = {key: found for key, found in zip(keys, tests, strict=True) if key is not None}
     corrected = dict(
         zip(
             family,
@@ -143,7 +146,7 @@ def compare(
     decisive = [pair[0 if test == T_TEST else 1] for pair in corrected.values()]
     pairs = tuple(
         Pair(*names, found, *(corrected[key] if key is not None else (found.t_test, found.randomisation)), both)
-        for names, key, found, both in zip(wanted, which, tests, common, strict=True)
+        for names, key, found, both in zip(wanted, keys, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
     lines = tuple(
@@ -164,6 +167,12 @@ def _doubles(systems: Sequence[str], identities: Mapping[str, Hashable]) -> dict
     """System → the first with the same runs: most often itself, and always where its runs are not known."""
     first: dict[Hashable, str] = {}
     return {system: first.setdefault(identities.get(system, system), system) for system in systems}
+
+
+def _is_constant(held: Mapping[int, PerQuery]) -> bool:
+    """Whether a system has the same values with every seed, or one alone."""
+    first, *others = held.values()
+    return all(other == first for other in others)
 
 
 def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:
@@ -201,11 +210,15 @@ def letter(place: int) -> str:
     return name
 
 
-def _check(systems: Sequence[str], evaluation: Evaluation, measure: str, baseline: str | None, test: str) -> None:
+def _check(
+    systems: Sequence[str], evaluation: Evaluation, measure: str, baseline: str | None, test: str, alpha: float
+) -> None:
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems; name another run")
     if baseline is not None and baseline not in systems:
         raise UsageError(f"the baseline '{baseline}' is none of the runs: {', '.join(systems)}")
+    if not 0 < alpha < 1:
+        raise UsageError(f"'alpha' is {alpha:g}; expected a level between 0 and 1, such as 0.05")
     if test not in (T_TEST, RANDOMISATION):
         raise UsageError(f"unknown test '{test}'; expected '{T_TEST}' or '{RANDOMISATION}'")
     for system in systems:

@@ -40,6 +40,7 @@ class Evaluation:
     ``unanswered_queries`` is system → labelled queries that its run (or that of some seed) has no passage for, and
     ``without_relevant`` counts the labelled queries that no passage is relevant for: they are 0 for every
     system in binary measures, while nDCG goes by the grades.
+    ``unreachable`` has a sentence for every measure that asks for a grade which no label has.
     ``identities`` tells runs apart within one process: those of equal identity are the same run.
     """
 
@@ -52,6 +53,7 @@ class Evaluation:
     judged_only: bool = False
     without_relevant: int = 0
     unanswered_queries: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unreachable: tuple[str, ...] = ()
     identities: Mapping[str, Hashable] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,7 @@ class Evaluation:
             "queries": self.queries,
             "queries_without_relevant": self.without_relevant,
             "unanswered": self.unanswered,
+            "unreachable": list(self.unreachable),
             "means": self.means,
             "unjudged_at_10": self.mean_unjudged,
             "unjudged_share_at_10": self.unjudged_share,
@@ -173,8 +176,6 @@ def _evaluate(
     Args:
         negative: grades below 0, which stand as 0 in ``labels``.
     """
-    for sentence in unreachable(measures, labels):
-        log.warning("%s", sentence)
     asking = [name for name in measures if negative and asks_judged(name)]
     graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
     per_query, unjudged, retrieved, unanswered, identities = {}, {}, {}, {}, {}
@@ -206,6 +207,7 @@ def _evaluate(
         retrieved=retrieved,
         without_relevant=without,
         unanswered_queries=unanswered,
+        unreachable=tuple(unreachable(measures, labels)),
         identities=identities,
     )
 

@@ -13,6 +13,7 @@ from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, boots
 from colabel.paired import SAME, query_differences, t_test
 
 SAMPLES = 10_000
+_MOST_SAMPLES = 200_000
 _FLOOR = 10  # how many times below the level the smallest p of a randomisation test is, after Holm's correction
 _BLOCK = 2**22  # signs held at a time: 32 MB as float64
 
@@ -86,10 +87,10 @@ def samples_for(tests: int, alpha: float) -> int:
 
     Holm's correction multiplies that by the number of tests, and with too few samples nothing could be significant.
 
-    >>> samples_for(36, 0.05), samples_for(153, 0.05)
-    (10000, 30600)
+    >>> samples_for(36, 0.05), samples_for(153, 0.05), samples_for(5000, 0.05)
+    (10000, 30600, 200000)
     """
-    return max(SAMPLES, round(_FLOOR * tests / alpha))
+    return min(_MOST_SAMPLES, max(SAMPLES, round(_FLOOR * tests / alpha)))
 
 
 def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
@@ -97,7 +98,7 @@ def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, se
 
     If the two systems were the same, each difference could as well have the other sign. The p-value is the share of
     sign assignments whose mean is at least as far from 0 as the one seen: of all of them where there are at most
-    ``samples``, otherwise of ``samples`` drawn ones, (1 + as far) / (1 + samples). None for a single query.
+    ``samples`` and 10,000, otherwise of ``samples`` drawn ones, (1 + as far) / (1 + samples). None for a single query.
 
     >>> randomisation_test([1.0, 2.0, 3.0])  # of 8 assignments +++ and ---
     0.25
@@ -115,7 +116,7 @@ def _randomisation_tests(differences: Sequence[FloatArray], samples: int, seed: 
             continue
         if not len(held):
             found[place] = 1.0
-        elif len(held) < 63 and 2 ** len(held) <= samples:
+        elif len(held) < 63 and 2 ** len(held) <= min(samples, SAMPLES):
             signs = np.arange(2 ** len(held))[:, None] >> np.arange(len(held)) & 1
             found[place] = float(np.mean(_far(signs, held[:, None])))
         else:
@@ -131,11 +132,14 @@ def _drawn_far(columns: FloatArray, samples: int, seed: int) -> npt.NDArray[np.i
     """How many of drawn sign assignments take the sum of each column [queries, pairs] as far from 0 as it is."""
     queries, pairs = columns.shape
     generator = np.random.default_rng(seed)
-    far, block = np.zeros(pairs, dtype=np.int64), max(1, _BLOCK // max(queries, pairs))
+    far, block = np.zeros(pairs, dtype=np.int64), max(1, _BLOCK // queries)  # the signs do not depend on the pairs
     for start in range(0, samples, block):
         rows = min(block, samples - start)
         packed = generator.integers(0, 256, size=(rows, -(-queries // 8)), dtype=np.uint8)
-        far += _far(np.unpackbits(packed, axis=1, count=queries).astype(np.float64), columns).sum(axis=0)
+        signs = np.unpackbits(packed, axis=1, count=queries).astype(np.float64)
+        width = max(1, _BLOCK // rows)
+        for left in range(0, pairs, width):
+            far[left : left + width] += _far(signs, columns[:, left : left + width]).sum(axis=0)
     return far
 
 

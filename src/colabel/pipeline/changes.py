@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from colabel.pipeline.workbench import takes_teacher
 from colabel.reporting.render import REPORT_FILES
 from colabel.reporting.study_file import STUDY_FILE
 from colabel.settings import Recipe
+from colabel.teachers import scores_file
 
 RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
@@ -85,9 +87,28 @@ def _noted(recipe: Recipe, dataset: Dataset | None) -> dict[str, Any]:
         return table
     labels = {split: dataset.labels_fingerprint(split) for split in dataset.splits}
     contents = [dataset.passages.fingerprint, fingerprint(sorted(dataset.queries.items())), labels]
-    scores = Path(recipe.labels.scores)
-    read = file_fingerprint(scores) if recipe.labels.scores and scores.is_file() else None
-    return {**table, _COLLECTION: fingerprint(contents), _TAKEN: takes_teacher(recipe), _SCORED: read}
+    return {
+        **table,
+        _COLLECTION: fingerprint(contents),
+        _TAKEN: takes_teacher(recipe),
+        _SCORED: _contents(recipe.labels.scores),
+    }
+
+
+def _contents(scores: str) -> str | None:
+    """What the file of scores holds; None where there is none."""
+    path = scores_file(Path(scores))
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return _read_once(path, about.st_mtime_ns, about.st_size) if scores and path.is_file() else None
+
+
+@functools.cache
+def _read_once(path: Path, changed: int, size: int) -> str:
+    """A large file is not read again for every question about it."""
+    return file_fingerprint(path)
 
 
 def noted_recipe(out: Path) -> dict[str, Any]:

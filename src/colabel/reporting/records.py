@@ -193,7 +193,8 @@ class Coverage:
 
     Attributes:
         relevant: relevant passages of the queries; ``found`` of them are candidates.
-        left_out: queries with relevant passages of which none is a candidate; nothing is measured on them.
+        left_out: queries with relevant passages of which none is a candidate that all teachers scored; nothing is
+            measured on them.
     """
 
     relevant: int

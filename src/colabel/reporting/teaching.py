@@ -36,8 +36,9 @@ def quality_intro(document: StudyDocument) -> tuple[Text, ...]:
             "Which score puts relevant passages first? All teachers score the same candidates of the same queries. AP, "
             "AUC and precision at a recall are computed query by query and averaged; precision is interpolated, the "
             "highest at that recall or beyond. AP and recall are of the relevant passages among the candidates, so "
-            "every curve ends at recall 1, however many more there are. Curves of one threshold pool the pairs of all "
-            "queries: there a score must also compare across queries, which averages do not ask for. "
+            "every curve ends at recall 1, however many more there are; queries without any are left out. Curves of "
+            "one threshold pool the pairs of all queries: there a score must also compare across queries, which "
+            "averages do not ask for. "
             f"Intervals: {INTERVAL}."
         ),
     )
@@ -49,7 +50,9 @@ def covered(found: QualitySet, grade: str) -> str:
     if one is None:
         return ""
     share = percent(one.found / one.relevant if one.relevant else None)
-    text = f"; {count(one.found)} of the {count(one.relevant)} relevant passages ({share}) are candidates"
+    text = (
+        f"; {count(one.found)} of the {count(one.relevant)} relevant passages of these queries ({share}) are candidates"
+    )
     if one.left_out:
         text += f", none in {count(one.left_out)} {'query' if one.left_out == 1 else 'queries'}, left out"
     return text

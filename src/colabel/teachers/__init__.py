@@ -6,7 +6,7 @@ from colabel.teachers.cross_encoder import CrossEncoderTeacher
 from colabel.teachers.ensemble import MeanTeacher
 from colabel.teachers.make import TEACHERS, TeacherChoice, make_teacher
 from colabel.teachers.mixed import MixedTeacher
-from colabel.teachers.score_file import ScoreFileTeacher
+from colabel.teachers.score_file import ScoreFileTeacher, scores_file
 from colabel.teachers.self_distillation import SelfTeacher
 from colabel.teachers.uniform import UniformTeacher
 
@@ -22,4 +22,5 @@ __all__ = [
     "TeacherChoice",
     "UniformTeacher",
     "make_teacher",
+    "scores_file",
 ]

@@ -30,6 +30,11 @@ Keys = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
 
 
+def scores_file(path: Path) -> Path:
+    """The file itself, or the run file of a folder that ``rank`` wrote."""
+    return path / "run.trec" if path.is_dir() else path
+
+
 class ScoreFileTeacher:
     """Scores from a file in any of the formats of :mod:`colabel.teachers.score_formats`, plain or gzipped.
 
@@ -40,7 +45,7 @@ class ScoreFileTeacher:
     name = "scores"
 
     def __init__(self, path: Path, dataset: Dataset, *, progress: Progress = SILENT) -> None:
-        self.path = path / "run.trec" if path.is_dir() else path
+        self.path = scores_file(path)
         self._numbers = {query_id: number for number, query_id in enumerate(dataset.queries)}
         reader = _Reader(self.path, self._numbers, dataset.passages.ids)
         self._keys, self._values = reader.read(progress)
