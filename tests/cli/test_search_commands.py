@@ -68,7 +68,7 @@ def test_filters_come_from_files(index: Path, tmp_path: Path, call: Callable[...
         (("rank", "TMP/caves", "--out", "TMP/x"), 2, "choose one: --index FOLDER or --bm25"),
         (("rank", "TMP/caves", "--index", "INDEX", "--split", "tst", "--out", "TMP/x"), 1, "no split 'tst'"),
         (("evaluate", "TMP/caves", "TMP/none.trec"), 2, "no such run"),
-        (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl"), 1, "corpus.jsonl:1: "),
+        (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl"), 1, "corpus.jsonl:1: JSON lines; expected a TREC run"),
         (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl", "-m", "nope"), 2, "'nope' is not a measure"),
         (("rank", "TMP/caves", "--bm25", "--set", "encoder.device=cpu", "--out", "TMP/y"), 2, "[compute], seed alone"),
         (("index", "TMP/caves", "--set", "encoder.model=TMP/none", "--out", "TMP/y"), 2, "does not exist"),

@@ -165,7 +165,9 @@ def _read_json(path: Path) -> Iterator[Located[ScoredPassage]]:
         with open_binary(path) as stream:
             found = json.loads(stream.read().decode("utf-8-sig"), object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
-        raise DataError(f"not JSON ({error.msg}); expected {RUN_FORMATS}", file=file, line=error.lineno) from None
+        what = "JSON lines" if error.msg == "Extra data" else f"not JSON ({error.msg})"
+        line = 1 if error.msg == "Extra data" else error.lineno
+        raise DataError(f"{what}; expected {RUN_FORMATS}", file=file, line=line) from None
     except Malformed as error:
         raise DataError(str(error), file=file) from None
     except (ValueError, EOFError, OSError, RecursionError, zlib.error) as error:
