@@ -274,7 +274,7 @@ def test_a_query_id_may_begin_as_json_does_and_damaged_json_is_told(tmp_path: Pa
         ("q1 d1 1\nq1 d2 2\nq2 d1 9\nq2 d2 3\n", "the third column may be a rank or a score"),
         ("q p rank\nq1 d2 1\nq p rank\n", r"run:3: a header line inside the file"),
         ("q p rank score\nq1 d2 1 2\nq p rank score\n", r"run:3: a header line inside the file"),
-        ("q1 d1 1\nq1 x rank\n", r"run:2: the score is 'rank'"),
+        ("q1 d1 1\nq1 x rank\n", r"run:2: a header line inside the file"),
         ("101 0 7187158 1\n", "four columns, of which the third is no rank"),
         ("q1 a 30 1\nq1 b 20 2\n", "four columns, of which the third is no rank"),
         ('{"q1": {"d1": 1}, "q1": {"d2": 2}}', "'q1' stands twice in one JSON object"),

@@ -67,7 +67,7 @@ def test_every_run_against_the_first(folder: Path, tmp_path: Path, call: Call) -
     assert (f"{raw:.4f}" if raw >= 0.0001 else "<0.0001") in by_letters["b - a"]
     lettered = [line.split() for line in lines if line[:3] in ("a  ", "b  ", "c  ")]
     assert [cells[-2:] for cells in lettered] == [["-", "-"], ["a", "a"], ["a", "a"]]
-    drawn = "randomisation tests draw 10,000 sign assignments (all, where there are fewer)"
+    drawn = "randomisation tests draw 10,000 sign assignments (all, where there are at most 10,000)"
     assert lines[-1] == f"beats: t-test, p < 0.05, two-sided, 30 queries; {drawn}"
 
 

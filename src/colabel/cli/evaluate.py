@@ -240,7 +240,7 @@ def comparison_lines(found: Comparison) -> list[str]:
         "",
         table(titles, tests),
         f"beats: {found.test}, p < {found.alpha:g}, two-sided, {found.lines[0].mean.queries:,} queries; "
-        f"randomisation tests draw {found.samples:,} sign assignments (all, where there are fewer)",
+        f"randomisation tests draw {found.samples:,} sign assignments (all, where there are at most 10,000)",
     ]
 
 

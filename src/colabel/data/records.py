@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +63,15 @@ def read_records(path: Path, parse: Callable[[str], T], problems: Problems) -> I
         if isinstance(value, Passage):
             warn_if_empty(value, file, line.number, problems)
         yield Located(value, file, line.number, line.offset)
+
+
+def without_header(rows: Iterable[Located[T | None]], problems: Problems) -> Iterator[Located[T]]:
+    """Rows of a parser that gives None for a header, which may stand first and nowhere else."""
+    for number, (value, file, line, offset) in enumerate(rows):
+        if value is not None:
+            yield Located(value, file, line, offset)
+        elif number > 0:
+            problems.add(BAD_COLUMNS, file, line, "a header line inside the file")
 
 
 def warn_if_empty(passage: Passage, file: str, line: int, problems: Problems) -> None:
@@ -151,11 +160,7 @@ def read_qrels(path: Path, problems: Problems, columns: Mapping[str, str] = BEIR
     if is_jsonl(path):
         yield from read_records(path, lambda text: qrel_from_row(json_row(text), columns), problems)
         return
-    for number, located in enumerate(read_records(path, qrel_from_line, problems)):
-        if located.value is not None:
-            yield Located(located.value, located.file, located.line, located.offset)
-        elif number > 0:
-            problems.add(BAD_COLUMNS, located.file, located.line, "a header line inside the file")
+    yield from without_header(read_records(path, qrel_from_line, problems), problems)
 
 
 def read_queries(path: Path, problems: Problems, columns: Mapping[str, str] = BEIR_COLUMNS) -> Iterator[Located[Query]]:

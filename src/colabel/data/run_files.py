@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colabel.data.lines import Line, open_binary, read_lines
+from colabel.data.lines import open_binary, read_lines
 from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, Deaf, Strict
-from colabel.data.records import Malformed, check_id, check_unicode, read_records
+from colabel.data.records import Malformed, check_id, check_unicode, read_records, without_header
 from colabel.data.source import Located
 from colabel.data.trec import finite_score, parse_run_line, whole_rank
 from colabel.errors import DataError
@@ -30,7 +30,7 @@ RUN_FORMATS = (
     "a TREC run (6 columns: query, Q0, passage, rank, score, system name), query passage rank score (4 columns), "
     "query passage rank or query passage score (3 columns), or JSON, {query: {passage: score}}"
 )
-_HEADERS = {3: (("rank",), ("score",)), 4: (("rank", "score"),)}
+_NUMBERS = ("rank", "score")  # as a header of three columns names the third
 _WHOLE = re.compile(r"\d{1,9}(\.0*)?")
 
 
@@ -45,13 +45,13 @@ def read_run(path: Path) -> Iterator[Located[ScoredPassage]]:
         return read_records(path, parse_run_line, Strict())
     if first.text.lstrip().startswith("{"):
         return _read_json(path)
-    columns = len(first.text.split())
-    if columns == 3:
-        return _read_pairs(path, first)
-    if columns == 4:
-        return _read_ranking(path, first)
-    if columns != 6:
-        raise DataError(f"{columns} columns; expected {RUN_FORMATS}", file=str(path), line=first.number)
+    columns = first.text.split()
+    if len(columns) == 3:
+        return _read_pairs(path, columns[2].lower())
+    if len(columns) == 4:
+        return _read_ranking(path)
+    if len(columns) != 6:
+        raise DataError(f"{len(columns)} columns; expected {RUN_FORMATS}", file=str(path), line=first.number)
     return read_records(path, parse_run_line, Strict())
 
 
@@ -63,40 +63,34 @@ def _is_trec(text: str) -> bool:
     return True
 
 
-def _header(first: Line) -> tuple[str, ...]:
-    """The names of the numbers, where the first line is a header."""
-    columns = first.text.lower().split()
-    found = tuple(columns[2:])
-    return found if found in _HEADERS.get(len(columns), ()) else ()
-
-
-def parse_ranking_line(text: str) -> ScoredPassage:
-    """``query passage rank score``."""
+def parse_ranking_line(text: str) -> ScoredPassage | None:
+    """``query passage rank score``; None for a header."""
     columns = text.split()
     if len(columns) != 4:
         raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected 4: query, passage, rank, score")
     query_id, passage_id, rank, score = columns
+    if (rank.lower(), score.lower()) == ("rank", "score"):
+        return None
     return ScoredPassage(check_id(query_id), check_id(passage_id), whole_rank(rank), finite_score(score))
 
 
-def parse_pair_line(text: str) -> tuple[str, str, str]:
-    """``query passage rank`` or ``query passage score``."""
+def parse_pair_line(text: str) -> tuple[str, str, str] | None:
+    """``query passage rank`` or ``query passage score``; None for a header."""
     columns = text.split()
     if len(columns) != 3:
         raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected 3: query, passage, rank or score")
+    if columns[2].lower() in _NUMBERS:
+        return None
     finite_score(columns[2])
     return check_id(columns[0]), check_id(columns[1]), columns[2]
 
 
-def _read_ranking(path: Path, first: Line) -> Iterator[Located[ScoredPassage]]:
+def _read_ranking(path: Path) -> Iterator[Located[ScoredPassage]]:
     """A file of four columns; one in which no rank is 0 or 1 has other columns, such as those of labels."""
-    skip, starts = bool(_header(first)), False
-    for located in read_records(path, _unless(first.text if skip else None, parse_ranking_line), Strict()):
-        if located.value is None:
-            _check_header(located, first)
-            continue
+    starts = False
+    for located in without_header(read_records(path, parse_ranking_line, Strict()), Strict()):
         starts = starts or located.value.rank in (0, 1)
-        yield Located(located.value, located.file, located.line, located.offset)
+        yield located
     if not starts:
         raise DataError(
             "four columns, of which the third is no rank: none is 0 or 1; expected query, passage, rank, score",
@@ -104,29 +98,15 @@ def _read_ranking(path: Path, first: Line) -> Iterator[Located[ScoredPassage]]:
         )
 
 
-def _read_pairs(path: Path, first: Line) -> Iterator[Located[ScoredPassage]]:
-    """A file of three columns, read twice unless a header says what the third is."""
-    header = _header(first)
-    ranks = header == ("rank",) if header else _are_ranks(path)
+def _read_pairs(path: Path, name: str) -> Iterator[Located[ScoredPassage]]:
+    """A file of three columns, read twice unless the first line has the ``name`` of the third."""
+    ranks = name == "rank" if name in _NUMBERS else _are_ranks(path)
     log.info("%s: three columns, read as query, passage, %s", path, "rank" if ranks else "score")
-    for located in read_records(path, _unless(first.text if header else None, parse_pair_line), Strict()):
-        if located.value is None:
-            _check_header(located, first)
-            continue
-        query_id, passage_id, number = located.value
+    rows = without_header(read_records(path, parse_pair_line, Strict()), Strict())
+    for (query_id, passage_id, number), file, line, offset in rows:
         value = finite_score(number)
         rank, score = (int(value), -value) if ranks else (0, value)
-        yield Located(ScoredPassage(query_id, passage_id, rank, score), located.file, located.line, located.offset)
-
-
-def _unless(header: str | None, parse: Any) -> Any:
-    """A parser that gives None for a line that is the header again."""
-    return lambda text: None if header is not None and text == header else parse(text)
-
-
-def _check_header(located: Located[Any], first: Line) -> None:
-    if located.line != first.number:
-        raise DataError("a header line inside the file", file=located.file, line=located.line)
+        yield Located(ScoredPassage(query_id, passage_id, rank, score), file, line, offset)
 
 
 def _are_ranks(path: Path) -> bool:
@@ -137,7 +117,7 @@ def _are_ranks(path: Path) -> bool:
     """
     last: dict[str, float] = {}
     rises = falls = early = True
-    for located in read_records(path, parse_pair_line, Strict()):
+    for located in without_header(read_records(path, parse_pair_line, Strict()), Strict()):
         query_id, _, number = located.value
         if not _WHOLE.fullmatch(number):
             return False

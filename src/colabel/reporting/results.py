@@ -211,9 +211,8 @@ def _drawn(found: Comparison) -> str:
     """What the smallest p-value of the randomisation test is."""
     if found.samples is None:
         return ""
-    return (
-        f"of {found.samples:,} drawn sign assignments (all, where there are fewer), so 1/{found.samples + 1:,} or more"
-    )
+    lowest = f"1/{found.samples + 1:,}"
+    return f"of {found.samples:,} drawn sign assignments (all, where there are at most 10,000), so {lowest} or more"
 
 
 def _pairs(document: StudyDocument, key: str, found: Comparison, letters: Mapping[str, str]) -> tuple[Table, ...]:

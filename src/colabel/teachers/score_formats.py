@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from colabel.data.lines import read_lines
 from colabel.data.problems import BAD_COLUMNS, BAD_FIELD, MISSING_FIELD, Deaf, Strict
-from colabel.data.records import Malformed, check_id, json_row, read_records
+from colabel.data.records import Malformed, check_id, json_row, read_records, without_header
 from colabel.data.trec import parse_run_line
 from colabel.errors import DataError, UsageError
 
@@ -60,11 +60,7 @@ def read_scores(path: Path) -> Iterator[Score]:
         return
     problems = Strict()
     parse = _detect(path)
-    for located in read_records(path, parse, problems):
-        if located.value is None:
-            if located.line > 1:
-                raise DataError("a header line inside the file", file=str(path), line=located.line)
-            continue
+    for located in without_header(read_records(path, parse, problems), problems):
         for query_id, passage_id, value in located.value:
             yield Score(query_id, passage_id, value, located.line)
     problems.summarise()
