@@ -1,45 +1,64 @@
-# Every target sets up what it needs: on a fresh machine, `make demo` or `make test` is all there is to type.
+# Every target installs what it needs: on a fresh machine, `make demo` or `make test` is all there is to type.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
+# One mark per set of extras, so that the demo does not wait for the developers' tools.
+DEMO := $(VENV)/.ready-demo
+DEV := $(VENV)/.ready-dev
+DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo demo-full test test-slow check format bench docs clean
+.PHONY: demo demo-full test test-slow check format bench docs site clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/colabel demo --out demo
 
-# All systems of the paper on the same collection and in the same folder: takes several times as long.
-demo-full: $(READY)
+# Every system of the paper, in the same folder: takes several times as long.
+demo-full: $(DEMO)
 	$(BIN)/colabel demo --full --out demo
 
-# One thread a process: torch, faiss and BLAS in several processes would otherwise fight for the cores.
-test: $(READY)
+# One thread per process: otherwise torch, faiss and BLAS compete for the cores.
+test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses logical --maxprocesses 4 --dist worksteal
 
-test-slow: $(READY)
+test-slow: $(DEV)
 	$(BIN)/pytest -q -m slow
 
-check: $(READY)
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(DEV)
 	$(BIN)/python benchmarks/run.py
 
-docs: $(READY)
+# The generated pages and tables of docs/ and README.md.
+docs: $(DEV)
 	$(BIN)/python -m docs.generate
 
-clean:
-	rm -rf $(VENV) demo
+# The documentation as a website with search, in site/.
+site: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-$(READY): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "colabel needs Python 3.11 or newer; set PYTHON=python3.11 and remove $(VENV)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[offline,dev]"
-	touch $(READY)
+clean:
+	rm -rf $(VENV) demo site
+
+$(BIN)/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "colabel needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) ".[offline,demo]"
+	touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) ".[offline,demo,docs,dev]"
+	touch $@
+
+$(DOCS): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) ".[docs]"
+	touch $@

@@ -26,7 +26,7 @@ from colabel.artefacts import fingerprint
 from colabel.encode.encoder import EncodedPassages
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
-from colabel.index.nearest import nearest_exact
+from colabel.index.nearest_tokens import nearest_exact
 from colabel.index.store import TokenStore, build_store
 from colabel.settings import EncoderSettings, IndexSettings
 from colabel.types import Passage
@@ -155,7 +155,7 @@ def generated(work: Path, base: Any, size: int) -> dict[str, Any]:
         base.encoder.special_token_ids,
     )
     folder = work / f"generated-{size}"
-    build_store(source, "generated", source, IndexSettings(shard_passages=16384), folder / "tokens")  # type: ignore[arg-type]
+    build_store(lambda: source, "generated", source, "fp16", folder / "tokens", block_passages=16384)  # type: ignore
     made = TokenStore(folder / "tokens")
     build_ivf(made, folder / "ivf")
     rng = np.random.default_rng(1)

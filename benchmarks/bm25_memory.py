@@ -1,9 +1,9 @@
-"""How much memory BM25 takes while it indexes, by the number of passages.
+"""How much memory BM25 needs to index, per passage.
 
     python benchmarks/bm25_memory.py [--json FILE] [--passages 200000] [--words 50]
 
-Generated passages of words from a vocabulary of 50,000, read one after another as a collection is. The figure is what
-the peak of this process grows by.
+Generated passages of words from a vocabulary of 50,000, read one after another as a collection is. The figure is the
+growth of this process's peak.
 """
 
 from __future__ import annotations

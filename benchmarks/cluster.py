@@ -1,10 +1,11 @@
-"""What Ray costs on one machine, and what a second worker brings.
+"""The overhead of Ray on one machine, and the gain of a second worker.
 
     python benchmarks/cluster.py [--json FILE] [--passages 2000]
 
 The same collection (pydocs) is indexed, its training queries ranked, their knowledge collected and labelled: by the
 local engine with one thread, by Ray with one worker, and by Ray with two. Overhead is the second by the first, and the
-gain of a worker the third by the second; starting workers is measured apart. Needs two cores, and nothing else running.
+gain of a worker the third by the second; starting workers is measured separately. Needs two cores and an
+otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ import torch
 from common import write_report
 
 from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
+from colabel.artefacts import Builder
 from colabel.labels import Labels
-from colabel.pipeline import Chain, Workbench, parse_system
+from colabel.pipeline import Layout, Stages
+from colabel.pipeline.run import theta_index
 from colabel.settings import ComputeSettings, TrainSettings
+from colabel.systems import parse_system
 
 SYSTEM = "collective-0.5"
-STAGES = {
-    "index": lambda chain: chain.index,
-    "knowledge": lambda chain: chain.knowledge,
-    "labels": lambda chain: chain.labels(parse_system(SYSTEM)),
-}
+STAGES = ("index", "knowledge", "labels")
 
 
 def recipe(passages: int, compute: ComputeSettings) -> Recipe:
@@ -37,27 +37,33 @@ def recipe(passages: int, compute: ComputeSettings) -> Recipe:
         data=DataSettings(source=f"pydocs:{passages}"),
         encoder=EncoderSettings(passage_length=96, device="cpu"),
         index=IndexSettings(engine="exact", shard_passages=128),
-        train=TrainSettings(teacher="take"),
+        train=TrainSettings(theta="take"),
         compute=compute,
     )
 
 
 def measure(settings: Recipe, out: Path) -> tuple[dict[str, float], Labels]:
     figures = {}
-    with Workbench(settings, out) as bench:
-        assert bench.start.exists()  # reading the collection and making the encoder are no stages of the cluster
+    with Stages(settings, Layout.of(out), builder=Builder()) as do:
+        data, system = do.dataset(), parse_system(SYSTEM)
+        do.encoder(data)  # reading the collection and making the encoder are no stages of the cluster
         begin = time.perf_counter()
-        engine = bench.engine
+        engine = do.engine()
         if settings.compute.engine == "ray":
             list(engine.pool.everywhere(_nothing, None))  # type: ignore[attr-defined]
         figures["start of the workers"] = time.perf_counter() - begin
-        chain = Chain(bench, out, 0)
-        for name, stage in STAGES.items():
-            begin = time.perf_counter()
-            result: Any = stage(chain)
-            figures[name] = time.perf_counter() - begin
-    figures["all stages"] = sum(figures[name] for name in STAGES)
-    return figures, result
+        begin = time.perf_counter()
+        index = theta_index(do)
+        indexed = time.perf_counter()
+        known = do.collect(data, index)
+        collected = time.perf_counter()
+        teacher = do.teacher(system, data, known, ())
+        assert teacher is not None
+        labels = do.label(system, data, known, teacher, do.groups(data, known.ranking))
+        times = (begin, indexed, collected, time.perf_counter())
+    figures |= {name: end - start for name, start, end in zip(STAGES, times, times[1:], strict=False)}
+    figures["all stages"] = times[-1] - times[0]
+    return figures, labels
 
 
 def _nothing(desk: object, argument: object) -> None:

@@ -1,4 +1,4 @@
-"""What every benchmark says of itself: hardware, versions and commit."""
+"""What every benchmark records about itself: hardware, versions and commit."""
 
 from __future__ import annotations
 

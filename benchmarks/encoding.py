@@ -1,4 +1,4 @@
-"""Encoding a collection against ``MultiVectorEncoder.encode_document`` on the same texts, and what it costs a passage.
+"""Encoding a collection against ``MultiVectorEncoder.encode_document`` on the same texts, and the cost per passage.
 
     python benchmarks/encoding.py [--json FILE] [--passages 1000]
 

@@ -1,12 +1,12 @@
-"""How close exact search comes to the machine's float32 matrix product, and what a query costs.
+"""How close exact search comes to the machine's float32 matrix product, and the cost per query.
 
     python benchmarks/exact_search.py [--json FILE] [--tokens 500000] [--repeats 7]
 
 Vectors are random, lengths those of passages (lognormal, 20 to 180 tokens); vectors are read from a float16
-memory map opened anew in every repeat (from the page cache). Each repeat measures all figures one after another,
-so that whatever else runs on the machine meets them alike; each figure is the median over the repeats. A repeat
-during which other processes took more than a tenth of a core is measured again, at most twice as often again as
-asked for, after which the quietest count: no figure decides what is kept. The peak is the best square matrix
+memory map reopened in every repeat (from the page cache). Each repeat measures all figures one after another,
+so that other work on the machine affects them equally; each figure is the median over the repeats. A repeat
+during which other processes took more than a tenth of a core is repeated, up to three times as many in all as
+requested, after which the quietest count: no figure decides what is kept. The peak is the best square matrix
 product of the repeats kept, the hardest denominator; the median ratio within repeats stands beside it.
 """
 
@@ -28,7 +28,7 @@ from common import write_report
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.index.exact import TokenShard, search_exact
-from colabel.maxsim import score_all, score_candidates
+from colabel.maxsim import plain, score_all, score_candidates
 
 DIMENSION, QUERIES, QUERY_TOKENS, FEEDBACK_TOKENS = 128, 64, 32, 42
 CANDIDATES, K, SQUARE, BATCH = 100, 100, 2048, 256
@@ -48,7 +48,7 @@ class Collection:
         return len(self.offsets) - 1
 
     def open(self) -> TokenShard:
-        return TokenShard(np.load(self.file, mmap_mode="r"), self.offsets)
+        return TokenShard(plain(np.load(self.file, mmap_mode="r")), self.offsets)
 
 
 def write_collection(folder: Path, tokens: int, rng: np.random.Generator) -> Collection:

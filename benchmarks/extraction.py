@@ -2,11 +2,11 @@
 
     python benchmarks/extraction.py [--json FILE] [--data pydocs] [--work FOLDER] [--queries 512] [--many]
 
-Real text, real MiniLM vectors, one index. The straightforward program takes one query after another: scikit-learn's
+Real text, real MiniLM vectors, one index. The straightforward program handles one query after another: scikit-learn's
 KMeans from the same start, then a faiss IVF look-up of its 24 centroids with 32 probes (whole vectors, special tokens
 left out; lists near the square root of the tokens, and four times as many). Both run with the same threads, in turns,
 to the same stopping rule; recall is of the ten nearest tokens against reading all of them. Time and memory of 1,000 and
-10,000 queries (--many: 100,000 as well) are of processes of their own.
+10,000 queries (--many: 100,000 as well) are measured in separate processes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Any
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 import torch
 from common import write_report
 from sentence_transformers import CrossEncoder
 from sklearn.cluster import KMeans
 
-from colabel.collective import Feedback, choose_feedback, expand, extract
-from colabel.collective.clustering import cluster_feedback
-from colabel.collective.extraction import NEIGHBOURS
+from colabel.collective import choose_feedback, expand, extract
+from colabel.collective.centroids import NEIGHBOURS, cluster_feedback
 from colabel.collective.kmeans import spread_start
 from colabel.data import load_dataset
 from colabel.encode.weights import resolve_model
 from colabel.index import Index, build_index
 from colabel.index.exact import score_rows
-from colabel.index.ivf import list_count
-from colabel.index.nearest import nearest_exact
+from colabel.index.ivf import ivf_lists
+from colabel.index.nearest_tokens import nearest_exact
 from colabel.ranking.rankings import BLOCK
 from colabel.settings import CollectiveSettings, DataSettings
 
@@ -84,7 +84,7 @@ class Straightforward:
         return middle - start, time.perf_counter() - middle
 
 
-def ours(index: Index, feedback: Feedback) -> tuple[float, float]:
+def ours(index: Index, feedback: npt.NDArray[np.int64]) -> tuple[float, float]:
     """Seconds of clustering alone and of everything (look-up, tokens, σ, sorting)."""
     start = time.perf_counter()
     cluster_feedback(index.store, feedback, SETTINGS)
@@ -93,9 +93,9 @@ def ours(index: Index, feedback: Feedback) -> tuple[float, float]:
     return middle - start, time.perf_counter() - middle
 
 
-def recall(index: Index, plain: Straightforward, feedback: Feedback) -> tuple[float, float]:
+def recall(index: Index, plain: Straightforward, feedback: npt.NDArray[np.int64]) -> tuple[float, float]:
     """Share of the ten nearest tokens that ours and the straightforward look-up find, by similarity."""
-    part = Feedback(feedback.rows[:RECALL_QUERIES], feedback.weights[:RECALL_QUERIES])
+    part = feedback[:RECALL_QUERIES]
     centroids, _ = cluster_feedback(index.store, part, SETTINGS)
     flat = centroids.reshape(-1, centroids.shape[2])
     _, truth = nearest_exact(flat, index.store, NEIGHBOURS)
@@ -106,7 +106,7 @@ def recall(index: Index, plain: Straightforward, feedback: Feedback) -> tuple[fl
 
 
 def at_equal_recall(
-    index: Index, program: Straightforward, feedback: Feedback, wanted: float, ours_ms: float
+    index: Index, program: Straightforward, feedback: npt.NDArray[np.int64], wanted: float, ours_ms: float
 ) -> dict[str, Any]:
     """The straightforward program with as many probes as our recall takes."""
     for probes in (32, 64, 128, 256, 512):
@@ -114,7 +114,7 @@ def at_equal_recall(
         reached = recall(index, program, feedback)[1]
         if reached >= wanted - 0.005:
             break
-    part = feedback.rows[:256]
+    part = feedback[:256]
     taken = median(sum(program.run(part)) for _ in range(3)) * 1e3 / len(part)
     return {
         "lists": program.lists,
@@ -164,8 +164,8 @@ def grow(work: Path, count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         for first in range(0, count, BLOCK):
-            places = np.arange(first, min(first + BLOCK, count)) % len(feedback.rows)
-            found = extract(index, Feedback(feedback.rows[places], feedback.weights[places]), SETTINGS).first(10)
+            places = np.arange(first, min(first + BLOCK, count)) % len(feedback)
+            found = extract(index, feedback[places], SETTINGS).first(10)
             np.save(Path(folder) / f"{first}.npy", found.vectors.numpy())
         seconds = time.perf_counter() - start
     # not ru_maxrss: a child starts with its parent's
@@ -200,10 +200,10 @@ def main() -> None:
         start = time.perf_counter()
         extract(index, feedback, SETTINGS)  # builds the look-up once and warms up
         build = time.perf_counter() - start
-        lists = list_count(index.store.tokens)
+        lists = ivf_lists(index.store.tokens)
         plain, finer = Straightforward(index, lists), Straightforward(index, 4 * lists)
-        plain.run(feedback.rows[:16])
-        part = feedback.rows[:256]
+        plain.run(feedback[:16])
+        part = feedback[:256]
         runs = [(plain.run(part), finer.run(part), ours(index, feedback)) for _ in range(options.repeats)]
         few = 1e3 / len(part)
         scale = 1e3 / len(texts)
@@ -211,7 +211,7 @@ def main() -> None:
             "data": Path(options.data).name,
             "tokens": index.store.tokens,
             "queries": len(texts),
-            "tokens_per_query": float(index.store.lengths(feedback.rows).sum(axis=1).mean()),
+            "tokens_per_query": float(index.store.lengths(feedback).sum(axis=1).mean()),
             "threads": torch.get_num_threads(),
             "lookup_build_seconds": build,
             "ours_ms": {

@@ -1,9 +1,9 @@
-"""How well teachers rank positives that were hidden, and what ColBERT-PRF adds at search time.
+"""How well teachers rank hidden positives, and what ColBERT-PRF adds at search time.
 
     python benchmarks/label_effect.py [--json FILE] [--data pydocs:4000 …] [--keep 1] [--model minilm] [--work FOLDER]
 
-One positive of each training query is kept, the others are hidden. Each feedback choice, scale and β is a teacher: its
-scores rank the hidden positives among θ's top 100 (labelled passages taken out). Intervals are bootstrapped over
+One positive per training query is kept, the others are hidden. Each feedback choice, scale and β is a teacher: its
+scores rank the hidden positives among θ's top 100 (labelled passages removed). Intervals are bootstrapped over
 queries; p is a paired t-test against φ. ColBERT-PRF is measured on the test split, β chosen on dev.
 """
 
@@ -21,26 +21,31 @@ from colabel.collective import Knowledge, PrfRanker, collect
 from colabel.data import Dataset, load_dataset
 from colabel.evaluation import compare, evaluate, label_quality, suggestion_precision
 from colabel.index import Index, build_index
-from colabel.labels import find_suspects, label, report_labels
+from colabel.labels import find_missing, label
 from colabel.ranking import LateInteraction, rank
 from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
 
-FEEDBACK = ("top", "weighted", "labelled-first", "labelled")
+FEEDBACK = ("top", "labelled-first", "labelled")
 BETAS = {"normalised": (0.25, 0.5, 1.0), "paper": (0.05, 0.1, 0.5, 1.0)}
 PRF_BETAS = {"normalised": (0.1, 0.25, 0.5, 1.0), "paper": (0.02, 0.1, 0.5, 1.0)}
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
 
 
 def quality_row(labels: Any, dataset: Dataset) -> dict[str, Any]:
-    """AP, AUC and precision at recall levels of φ and of the teacher, at the dataset's own cut-off."""
+    """AP with its interval, AUC and precision at three levels of recall, and how many suggestions are hidden labels."""
     found = label_quality(labels, dataset).grades[dataset.relevant_from].as_dict()
-    for system in found["systems"].values():  # every query's values and the curve would be megabytes
-        del system["per_query"], system["pooled_curve"]
-    suspects = find_suspects(labels, dataset, limit=10 * len(labels))
-    precision = suggestion_precision([(one.query_id, one.row) for one in suspects], dataset, queries=len(labels))
-    report = report_labels(labels).as_dict()
-    return {"quality": found, "suggestions": [one.as_dict() for one in precision], "targets": report}
+    teacher = found["systems"]["teacher"]
+    missing = find_missing(labels, dataset, limit=10 * len(labels))
+    precision = suggestion_precision([(one.query_id, one.row) for one in missing], dataset, queries=len(labels))
+    return {
+        "queries": found["queries"],
+        "AP": {key: teacher["average_precision"][key] for key in ("mean", "low", "high")},
+        "p_against_phi": found["differences"]["teacher"]["AP"]["t_test"],
+        "AUC": teacher["auc"]["mean"],
+        "precision_at_recall": [teacher["precision_at_recall"][place]["mean"] for place in (1, 5, 9)],
+        "suggestions": [one.precision for one in precision],
+    }
 
 
 def teachers(dataset: Dataset, index: Index, work: Path) -> dict[str, Any]:
@@ -66,11 +71,10 @@ def one_teacher(knowledge: Knowledge, dataset: Dataset, beta: float, scale: str,
 
 
 def show(name: str, row: dict[str, Any]) -> None:
-    teacher = row["quality"]["systems"]["teacher"]
-    ap, auc = teacher["average_precision"], teacher["auc"]
-    shares = " ".join(f"{one['multiple']:g}× {one['precision']:.3f}" for one in row["suggestions"])
+    ap = row["AP"]
+    shares = " ".join(f"{share:.3f}" for share in row["suggestions"])
     print(
-        f"  {name:<28} AP {ap['mean']:.4f} [{ap['low']:.4f}, {ap['high']:.4f}]  AUC {auc['mean']:.4f}  "
+        f"  {name:<28} AP {ap['mean']:.4f} [{ap['low']:.4f}, {ap['high']:.4f}]  AUC {row['AUC']:.4f}  "
         f"suggestions {shares}",
         flush=True,
     )
@@ -78,7 +82,7 @@ def show(name: str, row: dict[str, Any]) -> None:
 
 def search_time(dataset: Dataset, index: Index, work: Path) -> dict[str, Any]:
     """ColBERT-PRF against plain search: every β on dev, the best one of each scale and kind on test."""
-    found: dict[str, Any] = {"dev": {}, "test": {}}
+    found: dict[str, Any] = {"test": {}}
     chosen: dict[str, Any] = {"colbert": LateInteraction(index)}
     for scale, betas in PRF_BETAS.items():
         for rerank in (False, True):
@@ -88,7 +92,6 @@ def search_time(dataset: Dataset, index: Index, work: Path) -> dict[str, Any]:
                 rankers[f"{'rerank' if rerank else 'prf'} {scale} {beta:g}"] = PrfRanker(index, settings, rerank=rerank)
             dev = {"colbert": chosen["colbert"], **rankers} if "dev" in dataset.splits else {}
             means = measure(dataset, dev, "dev", work).means if dev else {}
-            found["dev"] |= means
             best = max(rankers, key=lambda name: means[name]["nDCG@10"]) if means else next(iter(rankers))
             chosen[best] = rankers[best]
     if "test" in dataset.splits:
@@ -113,9 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--data", nargs="+", default=["pydocs:4000"])
-    parser.add_argument("--keep", type=int, default=1, help="labels kept of each training query")
-    parser.add_argument("--model", nargs="+", default=["minilm"], help="θ: one for all, or one for each collection")
-    parser.add_argument("--length", type=int, default=96, help="tokens of a passage")
+    parser.add_argument("--keep", type=int, default=1, help="labels kept per training query")
+    parser.add_argument("--model", nargs="+", default=["minilm"], help="θ: one for all, or one per collection")
+    parser.add_argument("--length", type=int, default=96, help="tokens per passage")
     options = parser.parse_args()
     models = options.model * len(options.data) if len(options.model) == 1 else options.model
     figures: dict[str, Any] = {}

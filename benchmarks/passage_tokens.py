@@ -1,8 +1,8 @@
-"""How many token vectors an index holds for a passage: what sizes and times of larger collections are computed from.
+"""How many token vectors an index holds per passage: the basis of size and time estimates for larger collections.
 
     python benchmarks/passage_tokens.py [--json FILE] [--data pydocs:2000 …] [--passages 600]
 
-Encodes passages spread evenly over each collection (MiniLM's tokens, which are BERT's; at most 180). No time is taken.
+Encodes passages spread evenly over each collection (MiniLM's tokens, which are BERT's; at most 180). Nothing is timed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How well ``colabel plan`` foretells real runs, at three sizes.
+"""How well ``colabel plan`` predicts real runs, at three sizes.
 
     python benchmarks/plan.py [--json FILE] [--sizes 400 800 1600]
 
-For each size the plan is made first, then the whole of `colabel run` (pydocs, one process, few steps), and the seconds
-of its stages are compared. Errors are of the stages that take more than a second, and of all together. At the end MS
-MARCO is planned, with MiniLM and workers of one core. Run nothing else meanwhile.
+For each size the plan comes first, then all of `colabel run` (pydocs, one process, few steps), and the seconds of their
+stages are compared. Errors are of the stages that take more than a second, and of all together. At the end MS
+MARCO is planned, with MiniLM and workers of one core. Run nothing else at the same time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from common import write_report
 
 from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, load_recipe, run
+from colabel.artefacts import seconds_of
 from colabel.pipeline.capacity import plan_capacity
-from colabel.pipeline.planning import seconds_of
-from colabel.settings import DistilSettings, TrainSettings
+from colabel.settings import DistilSettings, FitSettings, TrainSettings
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "msmarco.toml"
 WORKERS = (8, 64, 512)
@@ -44,13 +43,13 @@ TOGETHER = {
 
 
 def compare(passages: int, out: Path) -> list[dict[str, object]]:
-    few: dict[str, Any] = {"steps": 12, "evaluate_every": 6, "evaluate_queries": 4, "evaluate_depth": 50}
     recipe = Recipe(
         data=DataSettings(source=f"pydocs:{passages}"),
         encoder=EncoderSettings(device="cpu"),
         index=IndexSettings(engine="exact"),
-        train=TrainSettings(**few),
-        distil=DistilSettings(**few),
+        train=TrainSettings(steps=12),
+        distil=DistilSettings(steps=12),
+        fit=FitSettings(evaluate_every=6, evaluate_queries=2),
     )
     plan = {stage.name: stage.seconds for stage in plan_capacity(recipe).stages}
     run(recipe, out)

@@ -1,8 +1,8 @@
 """Run every benchmark, one after the other, and keep the figures as JSON: ``make bench``.
 
-Each benchmark is a program of its own that prints a table and writes a JSON file with hardware, versions and commit;
-here into ``benchmarks/results/local/``, since the committed files beside it (of which ``make docs`` makes
-``docs/figures.md``) may be of other collections. Run nothing else meanwhile.
+Each benchmark is its own program that prints a table and writes a JSON file with hardware, versions and commit;
+here into ``benchmarks/results/local/``, since the committed files beside it (from which ``make docs`` writes
+``docs/figures.md``) may be of other collections. Run nothing else at the same time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""In which order suspected positives should be reviewed: the share of hidden positives among the first ones.
+"""In which order suggested labels should be reviewed: the share of hidden positives among the first ones.
 
     python benchmarks/suggestions.py [--json FILE] [--data pydocs:4000 …] [--index FOLDER …] [--seed 1]
 
-One positive of each training query is kept. As many suggestions as there are queries are taken, in each order, from the
+One positive per training query is kept. As many suggestions as there are queries are taken, in each order, from the
 labels of the self teacher (φ) and of the collective teacher with default settings. The formulas were chosen on
-semanlink, cranfield and nfcorpus with --seed 0; the figures kept are of other hidden labels (--seed 1).
+semanlink, cranfield and nfcorpus with --seed 0; the committed figures are of other hidden labels (--seed 1).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from common import write_report
 
 from colabel.collective import collect
-from colabel.data import load_dataset
+from colabel.data import hide_labels, load_dataset
 from colabel.evaluation import suggestion_precision
 from colabel.index import Index, build_index
-from colabel.labels import ORDERS, find_suspects, label
+from colabel.labels import ORDERS, find_missing, label
 from colabel.settings import DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
 
 
 def measure(source: str, index_folder: Path | None, seed: int, work: Path) -> list[dict[str, Any]]:
-    data = DataSettings(source=source, keep_labels=1, hide_seed=seed)
-    dataset = load_dataset(data, cache=work / "data")
+    data = DataSettings(source=source)
+    dataset = hide_labels(load_dataset(data, cache=work / "data"), 1, seed)
     encoder = EncoderSettings(passage_length=96)
     index = (
         Index.open(index_folder) if index_folder else build_index(dataset, work / "index", data=data, encoder=encoder)
@@ -38,9 +38,9 @@ def measure(source: str, index_folder: Path | None, seed: int, work: Path) -> li
         labels = label(knowledge, dataset, teacher, work / "labels")
         row: dict[str, Any] = {"collection": dataset.name, "teacher": teacher.name}
         for order in ORDERS:
-            suspects = find_suspects(labels, dataset, limit=len(labels), order=order, temperature=0.5)
+            missing = find_missing(labels, dataset, limit=len(labels), order=order)
             found = suggestion_precision(
-                [(one.query_id, one.row) for one in suspects], dataset, queries=len(labels), multiples=(1,)
+                [(one.query_id, one.row) for one in missing], dataset, queries=len(labels), multiples=(1,)
             )
             row[order] = round(found[0].precision or 0.0, 3)
         rows.append(row)

@@ -1,10 +1,10 @@
-"""What the collective teacher costs a step of the student, from the token store and with a BERT pass.
+"""The collective teacher's share of a training step, from the token store and with a BERT pass.
 
     python benchmarks/teacher_share.py [--json FILE] [--data pydocs:4000] [--work FOLDER] [--steps 12]
 
 The same batches, three ways in turns: the teacher's scores of the whole batch, B × B·(1 + n), from stored vectors; its
 scores of each query's own passages, read from stored labels; and an online teacher, which encodes the step's passages
-with θ's weights again. All in one process with the same threads. The targets of stored and online scores are compared
+with θ once more. All in one process with the same threads. The targets of stored and online scores are compared
 as probabilities.
 """
 
@@ -24,16 +24,18 @@ import torch
 from common import write_report
 
 from colabel import DataSettings, EncoderSettings, Recipe
+from colabel.artefacts import Builder
 from colabel.collective import expand
 from colabel.encode.colbert import load_checkpoint
-from colabel.pipeline import Chain, Workbench, parse_system
-from colabel.settings import DistilSettings, TrainSettings
-from colabel.teachers import CollectiveTeacher
-from colabel.train import AskedTeacher, StoredScores, Target
-from colabel.train.batches import GroupTexts, collator_for
-from colabel.train.forward import embed
+from colabel.pipeline import Layout, Stages
+from colabel.pipeline.run import theta_index
+from colabel.settings import DistilSettings, FitSettings, TrainSettings
+from colabel.systems import parse_system
+from colabel.teachers import CollectiveTeacher, StoredTeacher, Teacher
+from colabel.teachers.protocol import Knows
+from colabel.train.groups import GroupTexts, collator_for
 from colabel.train.losses import batch_scores
-from colabel.train.objective import Comparison, Objective
+from colabel.train.objective import LossSettings, Objective, embed
 
 SYSTEM = parse_system("collective-0.5")
 
@@ -42,6 +44,7 @@ class OnlineTeacher:
     """Eq. (6) with passages that θ encodes when they are asked for: the features of a step come from outside."""
 
     name = "online"
+    knows: Knows = "any"
 
     def __init__(self, stored: CollectiveTeacher, theta: Any) -> None:
         self.fingerprint = f"online-{stored.fingerprint}"
@@ -49,7 +52,7 @@ class OnlineTeacher:
         self._theta = theta.eval()
         self.passages: dict[str, Any] = {}
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Every query with every passage of the step, in the step's order."""
         with torch.no_grad():
             vectors, mask = embed(self._theta, self.passages)
@@ -87,24 +90,28 @@ def main() -> None:
     recipe = Recipe(
         data=DataSettings(source=arguments.data),
         encoder=EncoderSettings(passage_length=96),
-        train=TrainSettings(teacher="take"),
-        distil=DistilSettings(steps=arguments.steps, evaluate_every=0),
+        train=TrainSettings(theta="take"),
+        distil=DistilSettings(steps=arguments.steps),
+        fit=FitSettings(evaluate_every=0),
     )
-    chain = Chain(Workbench(recipe, arguments.work), arguments.work, 0)
-    stored = CollectiveTeacher(chain.knowledge, beta=SYSTEM.beta)
-    online = OnlineTeacher(stored, load_checkpoint(str(chain.theta), "cpu"))
-    student = load_checkpoint(str(chain.theta), "cpu").train()
+    with Stages(recipe, Layout.of(arguments.work), builder=Builder()) as do:
+        data, theta = do.dataset(), str(do.at.encoder)
+        known = do.collect(data, theta_index(do))
+        groups = do.groups(data, known.ranking)
+        stored = CollectiveTeacher(known, beta=SYSTEM.beta)
+        labels = do.label(SYSTEM, data, known, stored, groups)
+    online = OnlineTeacher(stored, load_checkpoint(theta, "cpu"))
+    student = load_checkpoint(theta, "cpu").train()
     optimiser = torch.optim.AdamW(student.parameters(), lr=1e-6)
-    ways: dict[str, tuple[str, Target]] = {
-        "stored vectors, whole batch": ("batch", AskedTeacher(stored)),
-        "stored labels, own passages": ("group", StoredScores(chain.labels(SYSTEM))),
-        "online forward, whole batch": ("batch", AskedTeacher(online)),
+    ways: dict[str, tuple[str, Teacher]] = {
+        "stored vectors, whole batch": ("batch", stored),
+        "stored labels, own passages": ("group", StoredTeacher(labels)),
+        "online forward, whole batch": ("batch", online),
     }
     objectives = {
-        name: Objective(student, chain.groups, target, Comparison(scope=scope))
-        for name, (scope, target) in ways.items()
+        name: Objective(student, groups, target, LossSettings(scope=scope)) for name, (scope, target) in ways.items()
     }
-    texts, collate = GroupTexts(chain.bench.dataset, chain.groups), collator_for(student)
+    texts, collate = GroupTexts(data, groups), collator_for(student)
     size = recipe.distil.batch_queries
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     teaching: dict[str, list[float]] = {name: [] for name in ways}
@@ -118,10 +125,10 @@ def main() -> None:
             if step:  # the first step pays for what torch sets up
                 seconds[name].append(took)
                 teaching[name].append(asked)
-        query_ids = [chain.groups.pool.query_ids[number] for number in batch["label"][:, 0].tolist()]
+        query_ids = [groups.candidates.query_ids[number] for number in batch["label"][:, 0].tolist()]
         rows = batch["label"][:, 1:].reshape(1, -1).expand(size, -1).numpy()
         ours, theirs = (
-            probabilities(teacher.score(query_ids, rows), recipe.distil.teacher_temperature)
+            probabilities(teacher.scores(query_ids, rows), recipe.distil.teacher_temperature)
             for teacher in (stored, online)
         )
         furthest = max(furthest, float((ours - theirs).abs().max()))

@@ -1,9 +1,9 @@
-"""Use any cross-encoder as the teacher, beside the collective one, and see where the two disagree.
+"""Use any cross-encoder as a teacher beside the collective one, and see where the two disagree.
 
     python examples/cross_encoder_teacher.py my-collection work --cross-encoder cross-encoder/ms-marco-MiniLM-L6-v2
 
-Both write the same kind of labels, so training, exports and reports do not care who the teacher was. A teacher of your
-own needs a name, a fingerprint and score(query_ids, rows).
+Both write the same kind of labels, so exports and reports do not depend on who the teacher was. A teacher of your
+own needs name, fingerprint, knows and scores(query_ids, rows).
 """
 
 import argparse
@@ -20,7 +20,7 @@ parser.add_argument("work", type=Path)
 parser.add_argument("--cross-encoder", required=True, help="a folder or a hub id")
 parser.add_argument("--model", default="minilm", help="any encoder or ColBERT checkpoint")
 parser.add_argument("--max-length", type=int, default=256, help="tokens of a query and a passage together")
-parser.add_argument("--candidates", type=int, default=20, help="passages of each query that are scored")
+parser.add_argument("--candidates", type=int, default=20, help="passages scored per query")
 arguments = parser.parse_args()
 
 dataset = colabel.load_dataset(arguments.collection, cache=arguments.work / "data")

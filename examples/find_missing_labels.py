@@ -2,8 +2,8 @@
 
     python examples/find_missing_labels.py my-collection work
 
-First some labels are hidden on purpose, to see how many of them the list finds again. Then the list is made from all
-labels, for people to review.
+First some labels are hidden on purpose, to see how many of them the list finds. Then the list is built from all labels,
+for people to review.
 """
 
 import argparse
@@ -21,7 +21,7 @@ arguments = parser.parse_args()
 
 
 def suggestions(dataset: colabel.Dataset, name: str, limit: int) -> list:
-    """Suspected positives of a dataset, most suspect first."""
+    """Unlabelled passages that are probably relevant, best first."""
     knowledge = colabel.collect(dataset, index, arguments.work / name / "knowledge")
     teacher = colabel.CollectiveTeacher(knowledge)
     labels = colabel.label(knowledge, dataset, teacher, arguments.work / name / "labels")
@@ -32,7 +32,7 @@ dataset = colabel.load_dataset(arguments.collection, cache=arguments.work / "dat
 encoder = colabel.EncoderSettings(model=arguments.model, passage_length=96)
 index = colabel.build_index(dataset, arguments.work / "index", encoder=encoder)
 
-sparse = colabel.hide_labels(dataset, keep=1)  # one label of each training query stays visible
+sparse = colabel.hide_labels(dataset, keep=1)  # one label per training query stays visible
 queries = len(sparse.positives("train"))
 found = [(one.query_id, one.passage_id) for one in suggestions(sparse, "hidden", 5 * queries)]
 for share in suggestion_precision(found, sparse, queries=queries):

@@ -2,7 +2,7 @@
 
     python examples/label_and_export.py my-collection work
 
-No training: an index, what the labelled passages have in common, and scores for the candidates of every training query.
+No training: an index, what the labelled passages have in common, and scores for every training query's candidates.
 The dataset fits MultiVectorDistillKLDivLoss and the other distillation losses of sentence-transformers.
 """
 
@@ -17,8 +17,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("collection")
 parser.add_argument("work", type=Path)
 parser.add_argument("--model", default="minilm", help="any encoder or ColBERT checkpoint")
-parser.add_argument("--beta", type=float, default=0.5, help="weight of the expansion against the query")
-parser.add_argument("--passages", type=int, default=8, help="passages of a row, the labelled ones first")
+parser.add_argument("--beta", type=float, default=0.5, help="weight of the expansion relative to the query")
+parser.add_argument("--passages", type=int, default=8, help="passages per record, the labelled ones first")
 arguments = parser.parse_args()
 
 dataset = colabel.load_dataset(arguments.collection, cache=arguments.work / "data")

@@ -3,7 +3,7 @@
     python examples/search_without_colabel.py runs/mine/students/collective-0.5/model "how are glacier caves formed" \\
         --passages passages.txt
 
-passages.txt has one passage a line.
+passages.txt has one passage per line.
 """
 
 import argparse
@@ -14,12 +14,12 @@ from sentence_transformers import MultiVectorEncoder
 parser = argparse.ArgumentParser()
 parser.add_argument("model", help="folder of a student, or of θ")
 parser.add_argument("question")
-parser.add_argument("--passages", type=Path, required=True, help="text file, one passage a line")
+parser.add_argument("--passages", type=Path, required=True, help="text file, one passage per line")
 arguments = parser.parse_args()
 
 passages = arguments.passages.read_text(encoding="utf-8").splitlines()
 model = MultiVectorEncoder(arguments.model)
-documents = model.encode_document(passages)  # a matrix [tokens, dimension] for each passage
+documents = model.encode_document(passages)  # one matrix [tokens, dimension] per passage
 question = model.encode_query([arguments.question])
 scores = model.similarity(question, documents)[0]  # MaxSim
 for place in scores.argsort(descending=True)[:3].tolist():

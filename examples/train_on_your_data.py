@@ -27,10 +27,10 @@ recipe = colabel.Recipe(
 )
 result = colabel.run(recipe, arguments.out)
 
-print(*result.header, sep="\t")  # means on the test split, and p of a paired t-test against θ
-for row in result.rows:
-    print(*row, sep="\t")
+if result.evaluation:  # there are test labels
+    for system, means in result.evaluation.means.items():
+        print(system, *(f"{measure} {value:.4f}" for measure, value in means.items()), sep="\t")
 
-index = colabel.Index.open(result.student.with_name("index"))
+index = colabel.Index.open(result.index)
 for hit in colabel.search(index, arguments.ask, k=3):
     print(hit.rank, f"{hit.score:.2f}", hit.passage_id, hit.title)

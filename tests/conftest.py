@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("colabel", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("colabel")
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+SHARED = Path(os.environ.get("COLABEL_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+"""The folder whose ``data`` holds real collections; tests that need one are skipped without it."""
 
 
 @pytest.fixture

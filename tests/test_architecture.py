@@ -17,11 +17,10 @@ ROOT = Path(colabel.__file__).parent
 # From left to right. A group imports groups to its left and itself; groups in one row do not import each other.
 FLOW: list[set[str]] = [
     {"errors", "types", "progress"},
-    {"fields", "workers"},
-    {"settings"},
-    {"recipe", "artefacts"},
+    {"settings", "workers"},
+    {"artefacts"},
     {"data"},
-    {"encode", "maxsim", "measures", "paired"},
+    {"encode", "maxsim", "measures"},
     {"index"},
     {"ranking"},
     {"collective"},
@@ -30,6 +29,8 @@ FLOW: list[set[str]] = [
     {"cluster"},
     {"train"},
     {"evaluation"},
+    {"systems"},
+    {"findings"},
     {"reporting"},
     {"pipeline"},
     {"cli"},
@@ -54,7 +55,7 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Hidden labels may be read where they are made, written out, and measured against; never where training happens.
-HIDDEN_READERS = {"colabel.data.hiding", "colabel.data.conversion", "colabel.evaluation.label_quality"}
+HIDDEN_READERS = {"colabel.data.splits", "colabel.data.conversion", "colabel.evaluation.hidden_labels"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -85,24 +86,29 @@ def group(module: str) -> str:
 POSITION = {name: place for place, names in enumerate(FLOW) for name in names}
 
 
-@pytest.mark.parametrize(("module", "tree"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
-def test_a_module_imports_only_to_its_left(module: str, tree: ast.Module) -> None:
-    if module == "colabel":
-        return  # the lazy exports name everything
-    assert group(module) in POSITION, f"{module} has no place in the flow: add it to FLOW"
-    here = group(module)
-    for imported in imports(module, tree):
-        if not imported.startswith("colabel.") or group(imported) == here:
+def test_modules_import_only_to_their_left() -> None:
+    wrong = []
+    for module, tree in modules():
+        here = group(module)
+        if not here:
+            continue  # the lazy exports name everything
+        if here not in POSITION:
+            wrong.append(f"{module} has no place in the flow: add it to FLOW")
             continue
-        assert POSITION[group(imported)] < POSITION[here], f"{module} imports {imported}, which lies to its right"
+        for imported in imports(module, tree):
+            ours = imported.startswith("colabel.") and group(imported) != here
+            if ours and POSITION.get(group(imported), len(FLOW)) >= POSITION[here]:
+                wrong.append(f"{module} imports {imported}, which lies to its right")
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(("module", "tree"), [pytest.param(*entry, id=entry[0]) for entry in modules()])
-def test_third_party_libraries_stay_in_their_rooms(module: str, tree: ast.Module) -> None:
-    for imported in imports(module, tree):
-        library = imported.split(".")[0]
-        if library in ROOMS:
-            assert group(module) in ROOMS[library], f"{module} imports {library}; it belongs in {ROOMS[library]}"
+def test_third_party_libraries_stay_in_their_rooms() -> None:
+    wrong = []
+    for module, tree in modules():
+        for library in {imported.split(".")[0] for imported in imports(module, tree)} & ROOMS.keys():
+            if group(module) not in ROOMS[library]:
+                wrong.append(f"{module} imports {library}; it belongs in {ROOMS[library]}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_hidden_labels_are_read_by_label_quality_code_alone() -> None:
@@ -119,11 +125,20 @@ def test_hidden_labels_are_read_by_label_quality_code_alone() -> None:
             assert not names & ({"_hidden", "hidden_labels", "hidden"} - allowed), f"{module} reads hidden labels"
 
 
-def test_exports_exist_and_are_listed_once() -> None:
-    assert sorted(colabel._HOMES) == sorted(colabel.__all__)
-    for name in colabel.__all__:
+def test_exports_exist_and_type_checkers_see_the_same() -> None:
+    for name, home in colabel._HOMES.items():
         assert getattr(colabel, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        assert getattr(colabel, name) is getattr(sys.modules[home], name)
+    tree = ast.parse(Path(colabel.__file__).read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in ast.walk(checked)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == colabel._HOMES
+    with pytest.raises(AttributeError, match="nonsense"):
         colabel.nonsense  # noqa: B018
 
 

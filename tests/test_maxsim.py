@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +16,7 @@ from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.errors import UsageError
-from colabel.maxsim import Scorer, chunks_by_length, fold_weights, score_all, score_candidates
+from colabel.maxsim import Scorer, StoredVectors, chunks_by_length, fold_weights, plain, score_all, score_candidates
 from colabel.workers import Workers
 
 
@@ -181,12 +181,18 @@ def test_candidates_may_be_missing_empty_or_repeated() -> None:
     assert scores[1].tolist() == [-np.inf] * 4
 
 
-def test_candidates_of_eight_bit_vectors() -> None:
+def test_candidates_of_vectors_in_any_storage() -> None:
+    """Two arrays with a row per token: steps and what they are multiplied with."""
     rng = np.random.default_rng(7)
     steps, scales = rng.integers(-127, 128, (9, 8), dtype=np.int8), rng.random(9).astype(np.float16) / 127
     queries = unit_vectors(rng, 2, 3, 8)
+
+    def decode(rows: Sequence[torch.Tensor], vectors: torch.Tensor) -> None:
+        vectors.copy_(rows[0] * rows[1].float()[:, None])
+
     restored = steps * scales[:, None].astype(np.float64)
-    scores = score_candidates(queries, steps, np.array([0, 4, 9]), np.array([[0, 1], [1, 0]]), scales=scales)
+    kept = StoredVectors((steps, scales), 8, decode)
+    scores = score_candidates(queries, kept, np.array([0, 4, 9]), np.array([[0, 1], [1, 0]]))
     one, two = restored[:4], restored[4:]
     expected = [
         [reference_score(queries[0], p) for p in (one, two)],
@@ -266,7 +272,7 @@ def test_long_passages_are_scored_in_pieces() -> None:
     for block in (1, 4, 22, 23, 24):
         scorer = Scorer(queries, block_tokens=block)
         chunks = chunks_by_length(np.array([23]), 15, block)
-        scores = [scorer.score_stored(vectors, np.array([0]), np.array([23]), chunk) for chunk in chunks]
+        scores = [scorer.score_stored(plain(vectors), np.array([0]), np.array([23]), chunk) for chunk in chunks]
         np.testing.assert_allclose(scores, [[[reference_score(q, vectors) for q in queries]]], atol=1e-4)
 
 

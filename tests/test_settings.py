@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colabel.data import load_recipe
 from colabel.errors import ColabelError, SettingsError, UsageError
-from colabel.recipe import load_recipe, recipe_from_overrides
 from colabel.settings import CollectiveSettings, DataSettings, Recipe
+from colabel.settings.declare import RENAMED
+from colabel.settings.recipe import build_recipe, recipe_from_overrides
 
 
 def recipe(tmp_path: Path, text: str, *overrides: str) -> Recipe:
@@ -59,7 +61,7 @@ def test_recipe_mirrors_the_settings(tmp_path: Path) -> None:
         ("[data]\nsource\n", [":2: not valid TOML", "line 2"]),
         ("x = " + "[" * 5000 + "\n", ["not valid TOML"]),
         (f"[data]\nsource='x'\n[collective]\nbeta = {'9' * 400}\n", ["'collective.beta' is 999", "1,000.0"]),
-        (f"[data]\nsource='x'\nhide_seed = {'9' * 400}\n", ["'data.hide_seed' is 999", "at least 0"]),
+        (f"[data]\nsource='x'\nkeep_labels = {'9' * 400}\n", ["'data.keep_labels' is 999", "to 1,000"]),
         (f"x = {'9' * 5000}\n", ["not valid TOML"]),
     ],
 )
@@ -152,3 +154,19 @@ def test_no_recipe_text_makes_a_traceback(tmp_path_factory: pytest.TempPathFacto
 def test_no_override_makes_a_traceback(text: str) -> None:
     with contextlib.suppress(ColabelError):
         recipe_from_overrides("pydocs", [text])
+
+
+@pytest.mark.parametrize("key", RENAMED)
+def test_a_key_that_went_is_refused_with_what_does_it_now(key: str) -> None:
+    section, _, name = key.partition(".")
+    with pytest.raises(SettingsError, match=f"'{key}' is no longer a setting") as caught:
+        build_recipe({"data": {"source": "pydocs", **({name: 1} if section == "data" else {})}, section: {name: 1}})
+    assert RENAMED[key] in str(caught.value)
+    assert str(caught.value).count("'") == 2, "the first quoted name is the key whose line is shown"
+
+
+def test_a_key_that_went_is_found_in_a_recipe_and_behind_set(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"recipe\.toml:4: 'train\.teacher' is no longer a setting"):
+        recipe(tmp_path, "[data]\nsource = 'x'\n[train]\nteacher = 'take'\n", "train.theta='take'")
+    with pytest.raises(SettingsError, match=r"^--set train\.teacher: 'train\.teacher' is no longer a setting"):
+        recipe(tmp_path, "[data]\nsource = 'x'\n", "train.teacher='take'")

@@ -73,7 +73,7 @@ class MissingExtraError(ColabelError):
     """An optional library is not installed."""
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {library}, the extra '{extra}'; in a clone: pip install '.[{extra}]'")
+        super().__init__(f"{purpose} needs {library}: pip install 'colabel[{extra}]' (in a clone: '.[{extra}]')")
 
 
 def location(file: str | None, line: int | None) -> str:

@@ -14,9 +14,11 @@ speed (measured by ``benchmarks/exact_search.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +28,53 @@ from torch import Tensor
 from colabel.errors import UsageError
 from colabel.workers import Workers
 
-T = TypeVar("T")
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float16 | np.float32 | np.int8]
-Scales = npt.NDArray[np.float16]
+Decode = Callable[[Sequence[Tensor], Tensor], None]
 
 BLOCK_TOKENS = 1440
 """Passage tokens that one thread scores at once; as float32 of 128 dimensions they fit a 1 MB L2 cache."""
 
 BLOCK_QUERY_TOKENS = 512
 """Query tokens scored at once against them."""
+
+
+@dataclass(frozen=True)
+class StoredVectors:
+    """Token vectors as they are stored: arrays with one row per token, and how rows become vectors.
+
+    arrays: each ``[T, …]``, memory maps or not; decode: writes the vectors of gathered rows to a float32 ``[n, D]``.
+    """
+
+    arrays: tuple[npt.NDArray[Any], ...]
+    dimension: int
+    decode: Decode
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def vectors(self, rows: slice | IntArray) -> FloatArray:
+        """Some of the vectors as float32 ``[n, D]``, a copy."""
+        return self.decoded([np.array(array[rows]) for array in self.arrays])
+
+    def decoded(self, rows: Sequence[npt.NDArray[Any]]) -> FloatArray:
+        """The vectors of rows that were taken from the arrays, float32 ``[n, D]``."""
+        vectors = torch.empty(len(rows[0]), self.dimension)
+        self.decode([torch.from_numpy(row) for row in rows], vectors)
+        return vectors.numpy()
+
+
+def plain(vectors: Tensor | npt.NDArray[Any]) -> StoredVectors:
+    """float16 or float32 vectors ``[T, D]`` that are stored as they are."""
+    array = vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors.view(np.ndarray)
+    if array.ndim != 2 or array.dtype not in (np.float16, np.float32):
+        raise UsageError(f"token vectors must be float16 or float32 [T, D], not {array.dtype} {array.shape}")
+    return StoredVectors((array,), array.shape[1], copy_rows)
+
+
+def copy_rows(rows: Sequence[Tensor], vectors: Tensor) -> None:
+    """Rows that are vectors already, of any type."""
+    vectors.copy_(rows[0])
 
 
 def fold_weights(vectors: Tensor, weights: Tensor) -> Tensor:
@@ -86,7 +124,7 @@ def score_all(
     sizes = np.full(count, padded) if lengths is None else lengths
     if sizes.shape != (count,) or (count and not 0 <= sizes.min() <= sizes.max() <= padded):
         raise UsageError(f"lengths must be {count} numbers between 0 and {padded}, one per passage")
-    vectors: FloatArray = passages.detach().reshape(count * padded, dimension).numpy()
+    vectors = plain(passages.reshape(count * padded, dimension))
     starts = np.arange(count) * padded
     scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
 
@@ -102,28 +140,26 @@ def score_all(
 
 def score_candidates(
     queries: Tensor,
-    vectors: Tensor | Vectors,
+    vectors: Tensor | npt.NDArray[Any] | StoredVectors,
     offsets: IntArray,
     candidates: IntArray,
     *,
-    scales: Scales | None = None,
     threads: int | None = None,
 ) -> Tensor:
     """Score every query against its own candidate passages.
 
     Args:
         queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
-        vectors: ``[T, D]`` float16, float32 or int8 (a memory map will do), passages one after another.
+        vectors: ``[T, D]``, passages one after another, in any storage.
         offsets: ``[n + 1]`` int64; passage ``r`` is ``vectors[offsets[r] : offsets[r + 1]]``.
         candidates: ``[Q, C]`` int64 row numbers; −1 where a query has fewer candidates than others.
-        scales: ``[T]`` float16; int8 vectors are multiplied by them.
         threads: how many threads work; None: as many as torch would use.
 
     Returns:
         ``[Q, C]`` float32; −∞ where the candidate is −1 or an empty passage.
     """
-    store: Vectors = vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors.view(np.ndarray)
-    check_queries(queries, store.shape[1])
+    store = vectors if isinstance(vectors, StoredVectors) else plain(vectors)
+    check_queries(queries, store.dimension)
     if candidates.ndim != 2 or len(candidates) != len(queries):
         raise UsageError(f"candidates of shape {candidates.shape} do not fit {len(queries)} queries")
     if candidates.size and (candidates.min() < -1 or candidates.max() >= len(offsets) - 1):
@@ -142,7 +178,7 @@ def score_candidates(
             starts = offsets[rows]
             lengths = offsets[rows + 1] - starts
             for chunk in chunks_by_length(lengths, queries.shape[1]):
-                found = scorer.score_stored(store, starts, lengths, chunk, scales)
+                found = scorer.score_stored(store, starts, lengths, chunk)
                 scores[number, filled[np.concatenate(chunk)]] = found[:, 0]
 
     with Workers(threads) as workers:
@@ -200,7 +236,7 @@ class Scorer:
     ) -> None:
         self._block_tokens = block_tokens
         self._block_query_tokens = block_query_tokens
-        self._stored = {np.dtype(np.float16): _Buffer(torch.float16), np.dtype(np.int8): _Buffer(torch.int8)}
+        self._rows: dict[tuple[int, np.dtype[Any]], _Buffer] = {}
         self._tokens, self._similarities, self._folded, self._maxima = (_Buffer() for _ in range(4))
         self.use(queries)
 
@@ -215,25 +251,19 @@ class Scorer:
         self._fold = 2 if self._width % 32 else 1
 
     def score_stored(
-        self,
-        vectors: Vectors,
-        starts: IntArray,
-        lengths: IntArray,
-        chunk: Sequence[IntArray],
-        scales: Scales | None = None,
+        self, vectors: StoredVectors, starts: IntArray, lengths: IntArray, chunk: Sequence[IntArray]
     ) -> FloatArray:
         """Score a chunk of stored passages; returns ``[P, Q]``, the passages of its blocks one after another.
 
         Args:
-            vectors: ``[T, D]`` float16, float32, or int8 to be multiplied by ``scales``.
+            vectors: of ``T`` tokens.
             starts: ``[n]``, with
-            lengths: ``[n]``: passage ``p`` is ``vectors[starts[p] : starts[p] + lengths[p]]``.
+            lengths: ``[n]``: passage ``p`` has the tokens from ``starts[p]`` to ``starts[p] + lengths[p]``.
             chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
-            scales: ``[T]`` float16, or None.
         """
         first = chunk[0][0]
         if lengths[first] > self._block_tokens:
-            return self._score_long(vectors, int(starts[first]), int(lengths[first]), scales)
+            return self._score_long(vectors, int(starts[first]), int(lengths[first]))
         positions, shapes = [], []
         for block in chunk:
             last = lengths[block] - 1
@@ -243,71 +273,71 @@ class Scorer:
             rows = starts[block][:, None] + np.minimum(np.arange(longest), last[:, None])
             positions.append(rows.reshape(-1))
             shapes.append(rows.shape)
-        tokens = self._gather(vectors, np.concatenate(positions), scales)
+        tokens = self._gather(vectors, np.concatenate(positions))
         return self._sum(self._find_maxima(tokens, shapes))
 
-    def score_views(
-        self, views: Sequence[Vectors], chunk: Sequence[IntArray], scales: Sequence[Scales | None]
+    def score_pieces(
+        self, stores: Sequence[StoredVectors], pieces: Sequence[tuple[int, int, int]], chunk: Sequence[IntArray]
     ) -> FloatArray:
-        """Score a chunk of passages that lie in different arrays; returns ``[P, Q]`` like :meth:`score_stored`.
+        """Score a chunk of passages from several stores; returns ``[P, Q]`` like :meth:`score_stored`.
 
         Args:
-            views: passage ``p`` is ``views[p]``, ``[tokens, D]``, all of one type.
+            stores: all of one kind.
+            pieces: passage ``p`` has the tokens ``start`` to ``end`` of a store: its number, start and end.
             chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
-            scales: ``[tokens]`` float16 of each passage, or None.
         """
-        first = int(chunk[0][0])
-        if len(views[first]) > self._block_tokens:
-            return self._score_long(views[first], 0, len(views[first]), scales[first])
+        number, start, end = pieces[int(chunk[0][0])]
+        if end - start > self._block_tokens:
+            return self._score_long(stores[number], start, end - start)
         shapes = []
         for block in chunk:
-            longest = len(views[int(block[0])])
-            shapes.append((len(block), longest + longest % self._fold))
-        total = sum(count * longest for count, longest in shapes)
-        dtype, dimension = views[first].dtype, views[first].shape[1]
-        tokens = self._tokens.take(total, dimension)
-        direct = dtype == np.float32
-        target = tokens.numpy() if direct else self._stored[dtype].take(total, dimension).numpy()
-        factors = np.empty(total, dtype=np.float32) if scales[first] is not None else None
+            _, start, end = pieces[int(block[0])]
+            shapes.append((len(block), end - start + (end - start) % self._fold))
+        rows, tokens = self._take(stores[number], sum(count * longest for count, longest in shapes))
+        targets = [row.numpy() for row in rows]
         place = 0
         for block, (_, longest) in zip(chunk, shapes, strict=True):
             for passage in block.tolist():
-                end = place + len(views[passage])
-                target[place:end] = views[passage]
-                target[end : place + longest] = target[end - 1]
-                if factors is not None:
-                    factors[place:end] = scales[passage]
-                    factors[end : place + longest] = factors[end - 1]
+                number, start, end = pieces[passage]
+                last = place + end - start
+                for target, array in zip(targets, stores[number].arrays, strict=True):
+                    target[place:last] = array[start:end]
+                    target[last : place + longest] = target[last - 1]
                 place += longest
-        if not direct:
-            tokens.copy_(torch.from_numpy(target))
-        if factors is not None:
-            tokens *= torch.from_numpy(factors)[:, None]
+        if rows[0] is not tokens:
+            stores[number].decode(rows, tokens)
         return self._sum(self._find_maxima(tokens, shapes))
 
-    def _score_long(self, vectors: Vectors, start: int, length: int, scales: Scales | None) -> FloatArray:
+    def _score_long(self, vectors: StoredVectors, start: int, length: int) -> FloatArray:
         """Score one passage piece by piece, so that memory stays bounded whatever its length: ``[1, Q]``."""
         maxima = torch.full((1, self._width), -torch.inf)
         for first in range(0, length, self._block_tokens):
             size = min(self._block_tokens, length - first)
-            tokens = self._gather(vectors, np.arange(start + first, start + first + size), scales)
+            tokens = self._gather(vectors, np.arange(start + first, start + first + size))
             torch.maximum(maxima, self._find_maxima(tokens, [(1, size)]), out=maxima)
         return self._sum(maxima)
 
-    def _gather(self, vectors: Vectors, positions: IntArray, scales: Scales | None) -> Tensor:
-        """Rows ``positions [N]`` of ``vectors [T, D]`` as float32 ``[N, D]``."""
-        tokens = self._tokens.take(len(positions), vectors.shape[1])
+    def _gather(self, vectors: StoredVectors, positions: IntArray) -> Tensor:
+        """The vectors at ``positions [N]`` as float32 ``[N, D]``."""
+        rows, tokens = self._take(vectors, len(positions))
         # NumPy gathers, as torch warns about read-only memory maps; torch converts, 15 times as fast as NumPy.
         # Positions are valid by construction, and mode "raise" would copy through a second buffer.
-        if vectors.dtype == np.float32:
-            np.take(vectors, positions, axis=0, out=tokens.numpy(), mode="clip")
-        else:
-            stored = self._stored[vectors.dtype].take(len(positions), vectors.shape[1])
-            np.take(vectors, positions, axis=0, out=stored.numpy(), mode="clip")
-            tokens.copy_(stored)
-        if scales is not None:
-            tokens *= torch.from_numpy(scales[positions].astype(np.float32))[:, None]
+        for array, row in zip(vectors.arrays, rows, strict=True):
+            np.take(array, positions, axis=0, out=row.numpy(), mode="clip")
+        if rows[0] is not tokens:
+            vectors.decode(rows, tokens)
         return tokens
+
+    def _take(self, vectors: StoredVectors, count: int) -> tuple[list[Tensor], Tensor]:
+        """Room for ``count`` stored rows and for their vectors; the same room where float32 is stored."""
+        tokens = self._tokens.take(count, vectors.dimension)
+        if vectors.arrays[0].dtype == np.float32:
+            return [tokens], tokens
+        rows = []
+        for number, array in enumerate(vectors.arrays):
+            buffer = self._rows.setdefault((number, array.dtype), _Buffer(array.dtype))
+            rows.append(buffer.take(count, *array.shape[1:]))
+        return rows, tokens
 
     def _find_maxima(self, tokens: Tensor, shapes: Sequence[tuple[int, ...]]) -> Tensor:
         """max_j q_i·p_j ``[P, W]`` of passages whose ``tokens [N, D]`` lie in blocks of (passages, tokens each)."""
@@ -349,10 +379,11 @@ class Scorer:
 class _Buffer:
     """Memory that is handed out again and again; fresh memory costs a page fault every 4 KB."""
 
-    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
-        self._memory = torch.empty(0, dtype=dtype)
+    def __init__(self, dtype: npt.DTypeLike = np.float32) -> None:
+        self._memory = torch.from_numpy(np.empty(0, dtype=dtype))
 
-    def take(self, rows: int, columns: int) -> Tensor:
-        if self._memory.shape[0] < rows * columns:
-            self._memory = torch.empty(rows * columns, dtype=self._memory.dtype)
-        return self._memory[: rows * columns].view(rows, columns)
+    def take(self, *shape: int) -> Tensor:
+        size = math.prod(shape)
+        if self._memory.shape[0] < size:
+            self._memory = torch.empty(size, dtype=self._memory.dtype)
+        return self._memory[:size].view(shape)

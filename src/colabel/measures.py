@@ -1,4 +1,4 @@
-"""Measures of rankings, computed by ir_measures."""
+"""Measures of rankings, computed by ir_measures, and the paired difference between two systems."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from colabel.errors import DataError, UsageError
+from colabel.settings.tables import DEFAULT_MEASURES
 from colabel.types import Qrels
 
 Run = Mapping[str, Mapping[str, float]]
@@ -19,7 +21,8 @@ Run = Mapping[str, Mapping[str, float]]
 PerQuery = dict[str, dict[str, float]]
 """Measure name → query id → value."""
 
-DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
+FloatArray = npt.NDArray[np.float64]
+
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
 _COUNTS = ("NumQ",)
@@ -30,6 +33,11 @@ _TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
     {"1": {"a": 2.0, "b": 1.0}, "2": {"a": 1.0}, "3": {"a": 1.0}, "4": {"b": 2.0, "a": 1.0}},
 )
 """Labels and a run that a measure must be able to take: with relevant passages alone, first, last, and without any."""
+SAME = 1e-9
+"""Differences that vary less than this, relative to their size, are equal up to rounding."""
+ROUNDING = 1e-12
+"""Values closer than this, relative to their size (or to 1, if they are smaller), are the same: means over seeds of
+equal values differ in the last digit."""
 _EXPECTED = "expected one of ir_measures', such as nDCG@10, RR@10, R@1000, AP or P@5"
 
 
@@ -184,3 +192,56 @@ def measure_from(name: str, relevant_from: int) -> Any:
             f"{_EXPECTED}"
         )
     return found
+
+
+def query_differences(first: Mapping[str, float], second: Mapping[str, float]) -> FloatArray:
+    """first − second of every query, in the order of the first; 0 where they differ by rounding alone.
+
+    >>> mean = (1 + 1 / 3 + 1 / 3) / 3, (1 + 1 / 2 + 1 / 6) / 3  # both are 5/9
+    >>> mean[0] == mean[1], query_differences({"q": mean[0]}, {"q": mean[1]}).tolist()
+    (False, [0.0])
+    """
+    odd = sorted(first.keys() ^ second.keys())
+    if odd:
+        raise UsageError(
+            f"a paired test needs two systems measured on the same queries; query '{odd[0]}' and {len(odd) - 1} more "
+            "have a value of one of them only"
+        )
+    if not first:
+        raise UsageError("a paired test needs values of at least one query")
+    left = np.array(list(first.values()), dtype=np.float64)
+    right = np.array([second[query] for query in first], dtype=np.float64)
+    size = np.maximum(1.0, np.maximum(np.abs(left), np.abs(right)))
+    return np.where(np.abs(left - right) <= ROUNDING * size, 0.0, left - right)
+
+
+def p_text(p: float | None, none: str) -> str:
+    """A p-value in four digits, wherever one is written; ``none`` where there is none.
+
+    >>> p_text(0.25, "–"), p_text(0.00001, "–"), p_text(None, "–")
+    ('0.2500', '<0.0001', '–')
+    """
+    if p is None:
+        return none
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
+def t_test(differences: npt.ArrayLike) -> float | None:
+    """Two-sided p-value of the paired t-test, from the differences [queries].
+
+    1 where all differences are 0. None where t is not defined: for a single query, and where all differ by the same
+    amount (the spread is 0; the randomisation test still answers).
+
+    >>> round(t_test([1.0, 2.0, 3.0]), 4)
+    0.0742
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        return None
+    if not values.any():
+        return 1.0
+    if np.ptp(values) <= SAME * np.abs(values).max():
+        return None
+    from scipy import stats
+
+    return float(stats.ttest_1samp(values, 0.0).pvalue)

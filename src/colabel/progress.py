@@ -1,4 +1,4 @@
-"""How long work tells how far it is, without knowing who listens.
+"""How long-running work reports progress, without knowing who listens.
 
 The library reports to a :class:`Progress`; the command line shows it as a bar, a notebook may pass its own.
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query id → passage id → grade. What ir_measures and pytrec_eval take as it is."""
@@ -11,11 +12,15 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One retrievable text p. The title may be empty; the text may be empty where there is a title."""
+    """One retrievable text p. The title may be empty; the text may be empty where there is a title.
+
+    ``metadata`` is what else the collection says of it (a price, a date, a category): not read by encoders.
+    """
 
     id: str
     title: str
     text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def full_text(self) -> str:
@@ -52,12 +57,3 @@ class ScoredPassage:
     passage_id: str
     rank: int
     score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Triple:
-    """One training example of the MS MARCO kind: a query, a labelled positive, a sampled negative."""
-
-    query_id: str
-    positive_id: str
-    negative_id: str

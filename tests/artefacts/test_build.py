@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import colabel
-from colabel.artefacts import Plan, Workspace, build, folder_lock, read_manifest
+from colabel.artefacts import Spec, Workspace, build, folder_lock, read_manifest
 from colabel.errors import ArtefactError, LockedError
 
-PLAN = Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=1)
+PLAN = Spec("toy", {"size": 3}, {"corpus": "abc"}, seed=1)
 
 
 def write_three(space: Workspace) -> dict[str, int]:
@@ -106,13 +106,13 @@ def test_the_same_plan_is_not_built_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        Plan("toy", {"size": 4}, {"corpus": "abc"}, seed=1),
-        Plan("toy", {"size": 3}, {"corpus": "abd"}, seed=1),
-        Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=2),
-        Plan("toy", {"size": 3}, {"corpus": "abc"}, seed=1, format=2),
+        Spec("toy", {"size": 4}, {"corpus": "abc"}, seed=1),
+        Spec("toy", {"size": 3}, {"corpus": "abd"}, seed=1),
+        Spec("toy", {"size": 3}, {"corpus": "abc"}, seed=2),
+        Spec("toy", {"size": 3}, {"corpus": "abc"}, seed=1, format=2),
     ],
 )
-def test_any_changed_part_of_the_plan_builds_again(tmp_path: Path, changed: Plan) -> None:
+def test_any_changed_part_of_the_plan_builds_again(tmp_path: Path, changed: Spec) -> None:
     build(tmp_path / "toy", PLAN, write_three)
     assert build(tmp_path / "toy", changed, write_three).fingerprint == changed.fingerprint != PLAN.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
@@ -127,7 +127,7 @@ def test_a_changed_setting_invalidates_exactly_what_depends_on_it(tmp_path: Path
                 built.append(name)
                 return {}
 
-            return build(tmp_path / name, Plan(name, settings, inputs), write).fingerprint
+            return build(tmp_path / name, Spec(name, settings, inputs), write).fingerprint
 
         data = stage("data", {}, {})
         indexed = stage("index", {"index": index}, {"data": data})
@@ -148,7 +148,7 @@ def test_a_changed_setting_invalidates_exactly_what_depends_on_it(tmp_path: Path
 
 def test_a_failing_stage_leaves_the_old_artefact_and_no_new_one(tmp_path: Path) -> None:
     build(tmp_path / "toy", PLAN, write_three)
-    changed = Plan("toy", {"size": 9}, {}, seed=1)
+    changed = Spec("toy", {"size": 9}, {}, seed=1)
 
     def breaks(space: Workspace) -> dict[str, int]:
         with space.file("half.npy") as path:
@@ -184,7 +184,7 @@ def test_a_folder_with_a_manifest_of_another_program_is_untouched(tmp_path: Path
 def test_an_artefact_of_another_stage_is_untouched(tmp_path: Path) -> None:
     build(tmp_path / "toy", PLAN, write_three)
     with pytest.raises(ArtefactError, match="holds the result of 'toy' and would be replaced by one of 'index'"):
-        build(tmp_path / "toy", Plan("index", {}, {}), write_three)
+        build(tmp_path / "toy", Spec("index", {}, {}), write_three)
     assert read_manifest(tmp_path / "toy").stage == "toy"
 
 
@@ -193,7 +193,7 @@ def test_what_a_user_put_into_an_artefact_is_not_deleted(tmp_path: Path) -> None
     (tmp_path / "toy" / "notes.txt").write_text("mine")
     build(tmp_path / "toy", PLAN, write_three)
     with pytest.raises(ArtefactError, match=r"holds 'notes\.txt', which colabel did not write"):
-        build(tmp_path / "toy", Plan("toy", {"size": 4}, {}), write_three)
+        build(tmp_path / "toy", Spec("toy", {"size": 4}, {}), write_three)
     assert (tmp_path / "toy" / "notes.txt").read_text() == "mine"
 
 
@@ -201,7 +201,7 @@ def test_odd_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     build(tmp_path / "link", PLAN, write_three)
-    build(tmp_path / "link", Plan("toy", {"size": 4}, {}), write_three)
+    build(tmp_path / "link", Spec("toy", {"size": 4}, {}), write_three)
     assert (tmp_path / "link").is_symlink()
     assert read_manifest(tmp_path / "real").settings == {"size": 4}
     (tmp_path / "here").mkdir()
@@ -218,7 +218,7 @@ def test_odd_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 RACER = """
 import sys
 from pathlib import Path
-from colabel.artefacts import Plan, build
+from colabel.artefacts import Spec, build
 from colabel.errors import LockedError
 
 def write(space):
@@ -229,7 +229,7 @@ def write(space):
 refused = 0
 for number in range(300):
     try:
-        build(Path(sys.argv[1]) / "toy", Plan("toy", {"number": number % 3}, {}), write)
+        build(Path(sys.argv[1]) / "toy", Spec("toy", {"number": number % 3}, {}), write)
     except LockedError:
         refused += 1
 print("finished", refused)
@@ -279,7 +279,7 @@ def test_reading_what_is_not_there(tmp_path: Path) -> None:
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     def second(space: Workspace) -> dict[str, int]:
         with pytest.raises(LockedError, match=rf"pid {os.getpid()} on .*choose another output folder"):
-            build(tmp_path / "toy", Plan("toy", {"size": 99}, {}), write_three)
+            build(tmp_path / "toy", Spec("toy", {"size": 99}, {}), write_three)
         return write_three(space)
 
     build(tmp_path / "toy", PLAN, second)
@@ -303,7 +303,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from colabel.artefacts import Plan, build
+from colabel.artefacts import Spec, build
 
 def write(space):
     for number in range(6):
@@ -318,7 +318,7 @@ def write(space):
 
 out = Path(sys.argv[1])
 for stage in ("old", "new"):  # "new" replaces a finished artefact of other settings
-    build(out / "toy", Plan("toy", {"stage": stage}, {}), write)
+    build(out / "toy", Spec("toy", {"stage": stage}, {}), write)
 print("finished", flush=True)
 """
 
@@ -363,7 +363,7 @@ def test_killed_at_any_moment_it_continues_to_the_same_bytes(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("moment", ["before rename", "between renames"])
 def test_killed_while_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    build(tmp_path / "toy", Plan("toy", {"old": 1}, {}), write_three)
+    build(tmp_path / "toy", Spec("toy", {"old": 1}, {}), write_three)
     rename = Path.rename
     calls = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def test_errors_are_sentences(write_beir: WriteBeir, tmp_path: Path) -> None:
         (("convert", broken, "--out", tmp_path / "x"), 1, "corpus.jsonl:1: not JSON"),
         (("run", tmp_path / "none.toml", "--out", tmp_path / "x"), 2, "no such recipe file"),
         (("check", broken, "--set", "data.hodlout=1"), 2, "did you mean 'holdout'"),
-        (("check", broken, "--set", "rank.depth=5"), 2, "--set rank.depth=5: this command uses [data] alone"),
+        (("check", broken, "--set", "rank.depth=5"), 2, "--set rank.depth=5"),
         (("chekc", broken), 2, "No such command 'chekc'"),
         (("convert", broken), 2, "--out"),
     ]:
@@ -86,6 +87,16 @@ def test_a_second_process_on_the_same_folder_is_refused(write_beir: WriteBeir, t
         done = colabel("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
     assert done.returncode == 1
     assert f"pid {os.getpid()}" in done.stderr
+
+
+def test_run_takes_a_folder_as_text(write_beir: WriteBeir, tmp_path: Path) -> None:
+    from colabel import run
+    from colabel.artefacts import folder_lock
+    from colabel.errors import ColabelError
+    from colabel.settings.recipe import recipe_from_overrides
+
+    with folder_lock(tmp_path / "out"), pytest.raises(ColabelError, match=f"pid {os.getpid()}"):
+        run(recipe_from_overrides(str(write_beir()), ()), str(tmp_path / "out"))
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(write_beir: WriteBeir) -> None:
@@ -130,3 +141,52 @@ def test_reference_pages_are_generated_from_the_program() -> None:
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page(), "run `make docs`"
     assert (DOCS / "recipe.md").read_text(encoding="utf-8") == settings_page(), "run `make docs`"
     assert (DOCS / "figures.md").read_text(encoding="utf-8") == figures_page(), "run `make docs`"
+
+
+def test_control_characters_never_reach_the_terminal(write_beir: WriteBeir, tmp_path: Path) -> None:
+    evil = "\x1b]0;gone\x07\x9b2J\u202e"
+    folder = write_beir(corpus=json.dumps({"_id": f"d{evil}", "title": evil, "text": evil}) + "\n")
+    for arguments in (("check", folder, "--all"), ("check", folder, "--json"), ("check", evil), ("evaluate", evil)):
+        done = colabel(*arguments)
+        printed = (done.stdout + done.stderr).replace("\n", "").replace("\t", "")
+        assert printed
+        assert not [character for character in printed if character in evil and not character.isprintable()]
+
+
+def test_json_never_holds_a_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    from colabel.cli.output import print_json
+    from colabel.errors import DataError
+
+    with pytest.raises(DataError):
+        print_json({"score": float("nan")})
+    print_json({"text": "\x7f\x9b"})
+    assert json.loads(capsys.readouterr().out) == {"text": "\x7f\x9b"}
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("Error while serializing: IoError(Os { code: 28, No space left on device })"), "space"),
+        (pickle.UnpicklingError("Weights only load failed. Re-running with weights_only=False …"), "safetensors"),
+    ],
+)
+def test_what_the_user_can_mend_is_not_a_bug(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("colabel.data.check", broken)
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "pydocs"])
+    said = capsys.readouterr().err
+    assert (stop.value.code, words in said) == (1, True)
+    assert "bug" not in said
+    assert "weights_only" not in said
+
+
+def test_every_command_stands_in_a_group_with_a_whole_sentence() -> None:
+    said = colabel("--help").stdout
+    for name, command in cli.commands.items():
+        assert f"  {name} " in said
+        assert str(command.help).partition("\n\n")[0].endswith("."), name

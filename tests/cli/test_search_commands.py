@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from colabel.cli import main
+from colabel.encode.weights import check_exists
+from colabel.errors import UsageError
 
+Call = Callable[..., tuple[int, str, str]]
 WriteBeir = Callable[..., Path]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
-def index(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> Path:
+def index(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Call) -> Path:
     settings = ["encoder.dimension=16", "encoder.passage_length=24", "encoder.query_length=12"]
     options = [part for setting in [f"encoder.model={tiny_model}", *settings] for part in ("--set", setting)]
     code, out, _ = call("index", write_beir(), *options, "--out", tmp_path / "index")
@@ -35,7 +28,7 @@ def index(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callabl
     return tmp_path / "index"
 
 
-def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Call) -> None:
     data = tmp_path / "caves"
     code, out, _ = call("rank", data, "--index", index, "--out", tmp_path / "runs" / "late")
     assert (code, "2 queries" in out) == (0, True)
@@ -52,7 +45,7 @@ def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Callable[..., tupl
     assert [hit["rank"] for hit in json.loads(out)] == [1, 2, 3, 4, 5]
 
 
-def test_filters_come_from_files(index: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+def test_filters_come_from_files(index: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "only.txt").write_text("d1\nd2\n")
     call("rank", tmp_path / "caves", "--index", index, "--only", tmp_path / "only.txt", "--out", tmp_path / "run")
     ranked = {line.split()[2] for line in (tmp_path / "run" / "run.trec").read_text().splitlines()}
@@ -68,16 +61,20 @@ def test_filters_come_from_files(index: Path, tmp_path: Path, call: Callable[...
         (("rank", "TMP/caves", "--out", "TMP/x"), 2, "choose one: --index FOLDER or --bm25"),
         (("rank", "TMP/caves", "--index", "INDEX", "--split", "tst", "--out", "TMP/x"), 1, "no split 'tst'"),
         (("evaluate", "TMP/caves", "TMP/none.trec"), 2, "no such run"),
-        (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl"), 1, "corpus.jsonl:1: JSON lines; expected a TREC run"),
+        (
+            ("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl"),
+            1,
+            "corpus.jsonl:1: JSON lines without query_id",
+        ),
         (("evaluate", "TMP/caves", "TMP/caves/corpus.jsonl", "-m", "nope"), 2, "'nope' is not a measure"),
-        (("rank", "TMP/caves", "--bm25", "--set", "encoder.device=cpu", "--out", "TMP/y"), 2, "[compute], seed alone"),
+        (("rank", "TMP/caves", "--bm25", "--set", "encoder.device=cpu", "--out", "TMP/y"), 2, "[compute], seed,"),
         (("index", "TMP/caves", "--set", "encoder.model=TMP/none", "--out", "TMP/y"), 2, "does not exist"),
     ],
 )
 def test_misuse(
     index: Path,
     tmp_path: Path,
-    call: Callable[..., tuple[int, str, str]],
+    call: Call,
     arguments: tuple[str, ...],
     code: int,
     words: str,
@@ -86,33 +83,35 @@ def test_misuse(
     found, out, err = call(*filled)
     assert (found, out) == (code, "")
     assert words in err
-    assert "Traceback" not in err
 
 
 def test_run_ends_with_a_table_and_the_next_command(
-    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "recipe.toml").write_text(_short_recipe(write_beir(), tiny_model))
     code, out, _ = call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
     assert code == 0
     lines = out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["caves", "bm25", "zero-shot"]
-    assert lines[-1].startswith("Next: colabel search")
+    assert lines[-2:] == [
+        f"Next: colabel search {tmp_path / 'out'} 'your question'",
+        f"      and for missing labels: colabel missing {tmp_path / 'out'}",
+    ]
     stamp = (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns
     assert call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")[1] == out
     assert (tmp_path / "out" / "index" / "tokens" / "manifest.json").stat().st_mtime_ns == stamp
 
 
 def test_study_prints_its_table_and_a_plan_knows_moved_data(
-    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+    write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Call
 ) -> None:
     source = write_beir()
     rows = '["bm25", "colbert", "colbert-hn"]'
     recipe, out = tmp_path / "recipe.toml", tmp_path / "out"
-    recipe.write_text(_short_recipe(source, tiny_model) + f"[study]\nsystems = {rows}\ntimed_queries = 0\n")
+    recipe.write_text(_short_recipe(source, tiny_model) + f"[study]\nsystems = {rows}\n")
     code, plan, _ = call("study", recipe, "--dry-run", "--out", out)
     assert code == 0
-    assert re.findall(r"^  (.+?), seed 0 +about", plan, re.M) == ["bm25", "colbert", "colbert-hn"]
+    assert re.findall(r"^ *([\w-]+), seed 0: .*about", plan, re.M) == ["bm25", "colbert", "colbert-hn"]
     assert not out.exists()
     assert "trained with one seed" not in plan
     seeds = ("--set", "study.seeds=2", "--set", 'study.repeated=["colbert"]')
@@ -128,7 +127,7 @@ def test_study_prints_its_table_and_a_plan_knows_moved_data(
     moved = source.rename(source.with_name("moved"))
     recipe.write_text(recipe.read_text().replace(str(source), str(moved)))
     plan = call("study", recipe, "--dry-run", "--out", out)[1]
-    assert plan.endswith("nothing is left to do\n"), "it is the same collection in another place"
+    assert plan.count("up to date") == 3, "it is the same collection in another place"
     assert call("study", recipe, "--out", out)[0] == 0
     assert _manifests(out) == made
 
@@ -142,6 +141,44 @@ def _manifests(folder: Path) -> dict[Path, bytes]:
 def _short_recipe(source: Path, model: Path) -> str:
     return (
         f'[data]\nsource = "{source}"\n[encoder]\nmodel = "{model}"\ndimension = 16\npassage_length = 24\n'
-        "[collective]\nclusters = 4\ncentroids = 2\n[train]\nsteps = 2\nbatch_queries = 1\nevaluate_every = 0\n"
-        "[distil]\nsteps = 2\nbatch_queries = 1\npassages = 2\nevaluate_every = 0\n"
+        "[collective]\nclusters = 4\ncentroids = 2\n[train]\nsteps = 2\nbatch_queries = 1\n"
+        "[distil]\nsteps = 2\nbatch_queries = 1\npassages = 2\n[fit]\nevaluate_every = 0\n"
     )
+
+
+def test_a_damaged_index_gives_an_error_and_no_nan(index: Path, call: Call) -> None:
+    store = max((index / "tokens").glob("*.npy"), key=lambda path: path.stat().st_size)
+    blocks = [path for path in (index / "tokens").rglob("*") if path.is_file() and "vector" in path.name] or [store]
+    for path in blocks:
+        held = path.read_bytes()
+        path.write_bytes(held[:128] + b"\xff" * (len(held) - 128))
+    for options in ((), ("--json",)):
+        code, out, err = call("search", index, "glacier cave", *options)
+        assert (code, out) == (1, "")
+        assert str(index) in err
+
+
+def test_hints_can_be_pasted(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Call) -> None:
+    out = tmp_path / "my index"
+    keys = (f"model={tiny_model}", "dimension=16", "passage_length=24", "query_length=12")
+    settings = [part for key in keys for part in ("--set", f"encoder.{key}")]
+    hint = call("index", write_beir(), *settings, "--out", out)[1].splitlines()[-1]
+    words = shlex.split(hint.removeprefix("Next: "))
+    assert words[:3] == ["colabel", "search", str(out)]
+    assert call(*words[1:])[0] == 0
+
+
+def test_lines_of_every_call_are_for_verbose(index: Path, tmp_path: Path, call: Call) -> None:
+    command = ("rank", tmp_path / "caves", "--index", index, "--out", tmp_path / "run")
+    call(*command)
+    assert call(*command)[2] == ""
+    assert "up to date" in call("--verbose", *command)[2]
+
+
+def test_a_hub_id_out_of_reach_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    begun = time.monotonic()
+    with pytest.raises(UsageError, match="nobody/nothing"):
+        check_exists("nobody/nothing")
+    assert time.monotonic() - begun < 15

@@ -42,16 +42,19 @@ def pool(small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Two workers that all tests share, since a worker takes seconds to start."""
     from colabel.cluster.pool import WorkerPool
 
-    scratch = tmp_path_factory.mktemp("workers") / "scratch"
-    workers = WorkerPool(ComputeSettings(engine="ray", workers=2, retries=2, patience=120.0, scratch=str(scratch)))
+    cache = tmp_path_factory.mktemp("workers") / "cache"
+    workers = WorkerPool(ComputeSettings(engine="ray", workers=2), retries=2, patience=120.0, cache=cache)
     yield workers
     workers.close()
 
 
 @pytest.fixture(scope="session")
-def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    return dataclasses.replace(
-        small_recipe(tmp_path_factory.mktemp("cluster") / "small", tiny_model),
-        index=IndexSettings(engine="exact", shard_passages=4),
-        compute=ComputeSettings(engine="ray", workers=2, shard_passages=8, patience=60.0),
-    )
+def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
+    """In blocks of four passages, so that a tiny collection has several shards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colabel.index.store.BLOCK_PASSAGES", 4)
+        yield dataclasses.replace(
+            small_recipe(tmp_path_factory.mktemp("cluster") / "small", tiny_model),
+            index=IndexSettings(engine="exact"),
+            compute=ComputeSettings(engine="ray", workers=2, shard_passages=8),
+        )

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from colabel.errors import DataError
-from colabel.index.desk import Desk
+from colabel.index.shard_plan import ShardCache
 
 
-def double(desk: Desk, number: int, *shared: Any) -> int:
+def double(cache: ShardCache, number: int, *shared: Any) -> int:
     return 2 * number
 
 
-def note(desk: Desk, argument: tuple[int, Path]) -> int:
+def note(cache: ShardCache, argument: tuple[int, Path]) -> int:
     """Say that it began, take a while, say that it ended."""
     number, place = argument
     (place / f"begun-{number}-{os.getpid()}").touch()
@@ -24,7 +24,7 @@ def note(desk: Desk, argument: tuple[int, Path]) -> int:
     return number
 
 
-def die_once(desk: Desk, argument: tuple[int, Path]) -> int:
+def die_once(cache: ShardCache, argument: tuple[int, Path]) -> int:
     """The first attempt at number 3 kills its own process, as the system does when memory runs out."""
     number, place = argument
     if number == 3 and not (place / "died").exists():
@@ -33,19 +33,27 @@ def die_once(desk: Desk, argument: tuple[int, Path]) -> int:
     return number
 
 
-def die_always(desk: Desk, number: int) -> int:
+def die_always(cache: ShardCache, number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 
 
-def refuse(desk: Desk, number: int) -> int:
+def refuse(cache: ShardCache, number: int) -> int:
     if number == 3:
         raise DataError("the passages 'd7', 'd9', one batch, cannot be encoded")
     return number
 
 
-def crash(desk: Desk, number: int) -> int:
+def crash(cache: ShardCache, number: int) -> int:
     if number == 3:
         raise ZeroDivisionError("nobody thought of this")
     return number
+
+
+def process(cache: ShardCache, argument: None) -> int:
+    return os.getpid()
+
+
+def folder(cache: ShardCache, argument: None) -> Path:
+    return cache.folder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from colabel.cluster.pool import Task, WorkerPool
+from colabel.cluster.pool import WorkerPool, WorkItem
 from colabel.errors import ClusterError
 from colabel.settings import ComputeSettings
 from tests.cluster import tasks
@@ -23,7 +23,7 @@ def results(pool: WorkerPool, function: object, arguments: list[object]) -> list
     found = {
         number: result
         for number, _, result in pool.map(
-            Task(function, argument, f"task {place}")  # type: ignore[arg-type]
+            WorkItem(function, argument, f"task {place}")  # type: ignore[arg-type]
             for place, argument in enumerate(arguments)
         )
     }
@@ -33,12 +33,12 @@ def results(pool: WorkerPool, function: object, arguments: list[object]) -> list
 def test_all_tasks_are_done_and_shared_among_workers(pool: WorkerPool) -> None:
     assert results(pool, tasks.double, list(range(20))) == [2 * number for number in range(20)]
     assert results(pool, tasks.double, []) == []
-    assert pool.workers()
+    assert pool.nodes()
 
 
 def test_a_killed_worker_costs_its_task_alone(pool: WorkerPool, tmp_path: Path) -> None:
     """A real kill from outside, while tasks run: the others are begun once, and nothing is missing."""
-    list(pool.map([Task(tasks.double, 1, "warm")]))
+    list(pool.map([WorkItem(tasks.double, 1, "warm")]))
 
     def kill() -> None:
         while not (begun := list(tmp_path.glob("begun-2-*"))):
@@ -73,41 +73,27 @@ def test_errors_come_with_their_task_and_are_not_tried_again(pool: WorkerPool) -
 def test_only_a_window_of_tasks_exists_at_a_time(pool: WorkerPool) -> None:
     made: list[int] = []
 
-    def stream() -> Iterator[Task]:
+    def stream() -> Iterator[WorkItem]:
         for number in range(30):
             made.append(number)
-            yield Task(tasks.double, number, "a task")
+            yield WorkItem(tasks.double, number, "a task")
 
     for done, _ in enumerate(pool.map(stream(), window=4)):
         assert len(made) - done <= 5
 
 
 def test_without_room_for_a_worker_the_stage_ends_with_a_sentence() -> None:
-    greedy = WorkerPool(ComputeSettings(engine="ray", workers=1, cpus=64, patience=2.0))
+    greedy = WorkerPool(ComputeSettings(engine="ray", workers=1), cpus=64, patience=2.0)
     with pytest.raises(ClusterError, match=r"no worker has been ready for 2 seconds: a worker takes 64 CPU"):
         results(greedy, tasks.double, [1])
     greedy.close()
 
 
 def test_workers_that_got_ready_while_nobody_looked_are_not_given_up(small_ray: None) -> None:
-    """The driver reads a large collection between the start of the pool and its first task."""
-    workers = WorkerPool(ComputeSettings(engine="ray", workers=1, patience=30.0))
+    """The driver reads a large collection between the start of the pool and its first item."""
+    workers = WorkerPool(ComputeSettings(engine="ray", workers=1), patience=30.0)
     workers._alone_since -= 3600
     try:
-        assert [result for _, _, result in workers.map([Task(tasks.double, 21, "a task")])] == [42]
+        assert [result for _, _, result in workers.map([WorkItem(tasks.double, 21, "an item")])] == [42]
     finally:
         workers.close()
-
-
-def test_a_successor_that_its_node_has_no_room_for_starts_anywhere(pool: WorkerPool) -> None:
-    pool._wait_for_all()  # successors from tests before
-    assert results(pool, tasks.double, [1, 2]) == [2, 4]
-    place = next(number for number, seat in enumerate(pool._seats) if seat.about is not None)
-    node = pool._seats[place].about.node  # type: ignore[union-attr]
-    pool._replace(pool._seats[place])
-    assert pool._seats[place].wanted == node
-    assert pool._coming() == {node}
-    pool._seats[place].since -= 1000
-    assert pool._coming() == set()
-    assert pool._seats[place].wanted is None, "Ray may put it where there is room"
-    assert results(pool, tasks.double, [3, 4, 5]) == [6, 8, 10]

@@ -24,5 +24,5 @@ def test_the_sentence_names_the_extra(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert (
         ended.stderr.strip()
-        == "colabel: 'compute.engine = \"ray\"' needs ray, the extra 'ray'; in a clone: pip install '.[ray]'"
+        == "colabel: 'compute.engine = \"ray\"' needs ray: pip install 'colabel[ray]' (in a clone: '.[ray]')"
     )

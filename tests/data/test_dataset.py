@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from colabel.data import Dataset, hide_labels, load_dataset
-from colabel.data.hiding import hidden_labels
-from colabel.data.splits import hold_out, leaks, stable_fraction
+from colabel.data.splits import hidden_labels, hold_out, leaks, stable_fraction
 from colabel.errors import DataError, SettingsError
 from colabel.labels.missing import write_missing
 from colabel.settings import DataSettings

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import subprocess
 from pathlib import Path
 
 import pytest
-from docs.generate import RESULTS, picture, readme_page
+from docs.generate import picture, readme_page
 
+from docs import results
 from tests.docs.pages import ROOT, blocks, inside, run_command
 from tests.train.small import write_collection
 
@@ -34,7 +34,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         [encoder]
         model = "{tiny_model}"
         dimension = 16
-        projection_sample = 16
         passage_length = 24
         [collective]
         clusters = 6
@@ -45,7 +44,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         steps = 1
         [study]
         systems = ["bm25", "colbert", "collective-0.5"]
-        timed_queries = 1
         sweep = false
         """
     )
@@ -68,12 +66,12 @@ def test_every_command_works_as_printed(desk: Path, typed: dict[str, str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:'pin_memory'")
-def test_the_page_on_sentence_transformers_works(
+def test_the_programs_of_the_search_page_work(
     desk: Path, typed: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its programs, on what the README's commands left: a student, an index with its model, labels."""
-    page = (ROOT / "docs" / "sentence-transformers-and-pylate.md").read_text(encoding="utf-8")
-    search, train = [block.text for block in blocks(page) if block.kind == "python"]
+    """Those for other programs, on what the README's commands left: a student, an index, labels."""
+    page = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
+    _, _, search, train = [block.text for block in blocks(page) if block.kind == "python"]
     with inside(desk):
         (desk / "search.py").write_text(search)
         (desk / "train.py").write_text(train)
@@ -84,8 +82,8 @@ def test_the_page_on_sentence_transformers_works(
         assert (desk / "trained-elsewhere" / "modules.json").is_file()
 
 
-def test_there_is_no_other_kind_of_command_than_colabel_and_make() -> None:
-    others = [command for command in COMMANDS if not command.startswith(("colabel ", "make "))]
+def test_there_is_no_other_kind_of_command() -> None:
+    others = [command for command in COMMANDS if not command.startswith(("colabel ", "make ", "pip install '."))]
     assert not others
 
 
@@ -102,7 +100,8 @@ def test_the_python_example_runs(desk: Path, capsys: pytest.CaptureFixture[str])
     with inside(desk):
         runpy.run_path("example.py")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["bm25", "zero-shot", "colbert", "collective-0.5", "1", "2", "3"]
+    systems = ["bm25", "zero-shot", "colbert", "collective-0.5", "hybrid", "hybrid-collective-0.5"]
+    assert [line.split()[0] for line in lines] == [*systems, "1", "2", "3"]
 
 
 def test_figures_and_picture_come_from_the_committed_ones() -> None:
@@ -125,29 +124,31 @@ def test_every_link_leads_somewhere() -> None:
     assert not broken
 
 
-def test_what_readme_and_reading_say_of_the_demo_is_on_its_page() -> None:
+def means(name: str, part: str = "study") -> dict[str, float]:
+    return {slug: one["means"]["nDCG@10"] for slug, one in results.read(name)[part]["systems"].items()}
+
+
+def test_what_readme_and_page_say_of_the_demo_is_in_its_figures() -> None:
     """Shares of hidden labels among the first suggestions, and the gain."""
-    page = json.loads((ROOT / "docs" / "results" / "demo.json").read_text(encoding="utf-8"))
-    gain = page["systems"]["collective-0.5"]["nDCG@10"] - page["systems"]["colbert"]["nDCG@10"]
-    told = (ROOT / "docs" / "results" / "demo.reading.md").read_text(encoding="utf-8")
-    assert f"is {gain:.3f} above ColBERT".replace("0.", ".") in told
-    for text in (README, told):
-        assert {"52 %", "40 %"} <= set(re.findall(r"\d+ %", text))
+    page = (results.FOLDER / "demo.md").read_text(encoding="utf-8")
+    found = means("demo")
+    gain = f"{found['collective-0.5'] - found['colbert']:.3f}".removeprefix("0")
+    assert f"is {gain} above ColBERT" in page
+    shares = [f"{100 * one[0]:.0f} %" for one in results.read("demo")["study"]["suggestions"].values()]
+    for text in (README, page):
+        assert set(shares) <= set(re.findall(r"\d+ %", text))
 
 
 def test_differences_in_the_readme_are_those_of_the_transfers() -> None:
-    told = README.split("<!-- /results -->")[1].split("## In Python")[0]
-    for name, slugs in {"nfcorpus-dl19": ("collective-0.5", "colbert-hn"), "scifact-dl19": ("collective-0.5",)}.items():
-        means = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["systems"]
+    said = README.split("<!-- /results -->")[1].split("## In Python")[0]
+    for name, slugs in {"nfcorpus": ("collective-0.5", "colbert-hn"), "scifact": ("collective-0.5",)}.items():
+        found = means(name, "transfer")
         for slug in slugs:
-            difference = f"{means[slug]['nDCG@10'] - means['colbert']['nDCG@10']:+.3f}"
-            assert difference.replace("0.", ".").replace("-", "−") in told, (name, slug)
+            difference = f"{found[slug] - found['colbert']:+.3f}"
+            assert difference.replace("0.", ".").replace("-", "−") in said, (name, slug)
 
 
 def test_the_student_is_above_colbert_where_the_readme_says_so() -> None:
-    above = 0
-    for name in RESULTS:
-        means = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["systems"]
-        above += means["collective-0.5"]["nDCG@10"] > means["colbert"]["nDCG@10"]
-    assert (above, len(RESULTS)) == (4, 5)
+    above = [name for name in results.COLLECTIONS if means(name)["collective-0.5"] > means(name)["colbert"]]
+    assert (len(above), len(results.COLLECTIONS)) == (4, 5)
     assert "above ColBERT on four of five collections" in README

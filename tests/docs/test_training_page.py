@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from colabel.data.splits import DEV, TRAIN
-from colabel.pipeline import Workbench
+from colabel.artefacts import Builder
+from colabel.data.splits import DEV
+from colabel.pipeline import Layout, Stages
 from colabel.train import open_model
 from tests.docs.pages import blocks
 from tests.pipeline.small import small_recipe
@@ -16,13 +17,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 def test_the_example_trains_two_students(tiny_model: Path, tiny_cross_encoder: Path, tmp_path: Path) -> None:
     recipe = small_recipe(tmp_path / "data", tiny_model)
     code, *_ = [block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.kind == "python"]
-    with Workbench(recipe, tmp_path / "bench") as bench:
+    with Stages(recipe, Layout.of(tmp_path / "bench"), builder=Builder()) as do:
+        data = do.dataset()
+        bm25 = do.bm25(data)
         given = {
             "recipe": recipe,
-            "dataset": bench.dataset,
-            "prepared_encoder": bench.start,
-            "bm25_of_train": bench.bm25_ranking(TRAIN, 20),
-            "bm25_of_dev": bench.bm25_ranking(DEV, 100),
+            "dataset": data,
+            "prepared_encoder": do.encoder(data),
+            "bm25_of_train": do.bm25_ranking(data, bm25),
+            "bm25_of_dev": do.bm25_ranking(data, bm25, DEV),
             "cross_encoder": str(tiny_cross_encoder),
             "out": tmp_path / "out",
         }

@@ -11,7 +11,7 @@ import threadpoolctl
 import torch
 
 from colabel.data import load_dataset
-from colabel.data.strings import StringTable
+from colabel.data.string_table import StringTable
 from colabel.errors import UsageError
 from colabel.evaluation import ResponseTimes, response_times, response_times_of
 from colabel.index import build_index

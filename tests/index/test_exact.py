@@ -13,20 +13,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers.util.similarity import maxsim
-from tests.test_maxsim import ragged, reference_score, unit_vectors
 
 from colabel.errors import UsageError
+from colabel.index.codec import CODECS, stored
 from colabel.index.exact import Blocking, TokenShard, decode_keys, encode_keys, score_rows, search_exact
+from colabel.maxsim import plain
+from tests.test_maxsim import ragged, reference_score, unit_vectors
 
 SMALL = Blocking(passage_tokens=7, query_tokens=16, batch_tokens=10, window_tokens=25)
 
 
 def shard_of(rng: np.random.Generator, lengths: list[int], dimension: int = 8, first_row: int = 0) -> TokenShard:
-    return TokenShard(*ragged(rng, lengths, dimension), first_row)
+    vectors, offsets = ragged(rng, lengths, dimension)
+    return TokenShard(plain(vectors), offsets, first_row)
 
 
 def passages_of(shard: TokenShard) -> list[npt.NDArray[np.float16]]:
-    return [shard.vectors[a:b] for a, b in pairwise(shard.offsets)]
+    return [shard.vectors.arrays[0][a:b] for a, b in pairwise(shard.offsets)]
 
 
 @settings(max_examples=60)
@@ -137,7 +140,8 @@ def test_shards_do_not_matter(collection: TokenShard, queries: torch.Tensor) -> 
     offsets, shards = collection.offsets, []
     for first, last in ((0, 1), (1, 1), (1, 250), (250, 600)):
         start, end = offsets[first], offsets[last]
-        shards.append(TokenShard(collection.vectors[start:end], offsets[first : last + 1] - start, 1000 + first))
+        vectors = plain(collection.vectors.arrays[0][start:end])
+        shards.append(TokenShard(vectors, offsets[first : last + 1] - start, 1000 + first))
     assert_same_ranking(search_exact(queries, shards, 30), search_exact(queries, [collection], 30))
 
 
@@ -153,23 +157,22 @@ def test_read_only_memory_map_of_float16_float32_and_int8(
     collection: TokenShard, queries: torch.Tensor, tmp_path: Path
 ) -> None:
     expected = search_exact(queries, [collection], 30)
-    np.save(tmp_path / "half.npy", collection.vectors)
-    np.save(tmp_path / "single.npy", collection.vectors.astype(np.float32))
+    half = collection.vectors.arrays[0]
+    np.save(tmp_path / "half.npy", half)
+    np.save(tmp_path / "single.npy", half.astype(np.float32))
     for name in ("half", "single"):
-        vectors = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        vectors = plain(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
         assert_same_ranking(search_exact(queries, [TokenShard(vectors, collection.offsets, 1000)], 30), expected)
-    scales = np.full(len(collection.vectors), 1 / 128, dtype=np.float16)
-    np.save(tmp_path / "steps.npy", np.rint(collection.vectors.astype(np.float32) * 128).astype(np.int8))
-    steps = TokenShard(np.load(tmp_path / "steps.npy", mmap_mode="r"), collection.offsets, 1000, scales)
-    restored = TokenShard(steps.read(0, len(steps.vectors)), collection.offsets, 1000)
-    assert_same_ranking(search_exact(queries, [steps], 30), search_exact(queries, [restored], 30))
-
-
-def test_vectors_are_read_as_float32() -> None:
-    steps = np.array([[127, -2], [4, 0], [1, 1]], dtype=np.int8)
-    shard = TokenShard(steps, np.array([0, 3]), scales=np.array([1.0, 0.5, 2.0], dtype=np.float16))
-    assert shard.read(0, 2).tolist() == [[127.0, -2.0], [2.0, 0.0]]
-    assert shard.read(2, 3).dtype == np.float32
+    codec = CODECS["int8"]
+    for number, array in enumerate(codec.encode(half)):
+        np.save(tmp_path / f"{number}.npy", array)
+    arrays = [np.load(tmp_path / f"{number}.npy", mmap_mode="r") for number in range(2)]
+    steps = TokenShard(stored(codec, arrays, 128), collection.offsets, 1000)
+    decoded = TokenShard(plain(steps.vectors.vectors(slice(None))), collection.offsets, 1000)
+    assert_same_ranking(search_exact(queries, [steps], 30), search_exact(queries, [decoded], 30))
+    rows = np.tile(np.arange(1000, 1600), (len(queries), 1))
+    pieces = score_rows(queries, [steps, shard_of(np.random.default_rng(0), [3], 128)], rows)
+    torch.testing.assert_close(pieces, score_rows(queries, [decoded], rows), atol=1e-5, rtol=0)
 
 
 def test_only_allowed_passages_are_returned(collection: TokenShard, queries: torch.Tensor) -> None:
@@ -194,7 +197,7 @@ def test_equal_scores_are_ordered_by_row() -> None:
     offsets = np.cumsum([0, *[3, 2] * 20])
     for blocking in (None, SMALL, Blocking(window_tokens=7)):
         for first_row in (0, 2**32 - 40):
-            shard = TokenShard(vectors, offsets, first_row)
+            shard = TokenShard(plain(vectors), offsets, first_row)
             _, rows = search_exact(torch.ones(2, 3, 4), [shard], 25, blocking=blocking)
             expected = [*range(1, 40, 2), *range(0, 10, 2)]
             assert (rows - first_row).tolist() == [expected, expected]
@@ -259,7 +262,7 @@ def test_keys_order_scores_then_rows(values: list[float], first: int) -> None:
 
 
 class Listener:
-    """A progress that adds up what it is told."""
+    """A progress that adds up what it hears."""
 
     def __init__(self) -> None:
         self.total: int | None = None
@@ -301,17 +304,13 @@ def test_wrong_calls_are_refused() -> None:
 
 
 def test_damaged_shards_are_refused() -> None:
-    vectors, offsets = np.ones((5, 8), np.float16), np.array([0, 2, 5])
-    scales = np.ones(5, np.float16)
+    vectors, offsets = plain(np.ones((5, 8), np.float16)), np.array([0, 2, 5])
     for damaged, message in (
-        (lambda: TokenShard(vectors.astype(np.float64), offsets), "must be float16"),
+        (lambda: plain(np.ones((5, 8))), "must be float16"),
         (lambda: TokenShard(vectors, offsets.astype(np.int32)), "must be int64"),
         (lambda: TokenShard(vectors, np.array([0, 6])), "rise from 0 to the number of token vectors, 5"),
         (lambda: TokenShard(vectors, np.array([0, 3, 2, 5])), "rise from 0"),
         (lambda: TokenShard(vectors, offsets, 2**32), "row numbers"),
-        (lambda: TokenShard(vectors, offsets, scales=scales), "int8 token vectors need scales"),
-        (lambda: TokenShard(vectors.astype(np.int8), offsets), "int8 token vectors need scales"),
-        (lambda: TokenShard(vectors.astype(np.int8), offsets, scales=scales[:4]), "cannot have scales"),
     ):
         with pytest.raises(UsageError, match=message):
             damaged()

@@ -15,12 +15,14 @@ import torch
 
 from colabel.collective.expansion import Centroids
 from colabel.data import Dataset, load_dataset
-from colabel.data.strings import StringTable
+from colabel.data.string_table import StringTable
 from colabel.index.exact import TokenShard, score_rows
 from colabel.labels import Labels, label
+from colabel.maxsim import plain
 from colabel.ranking import rank
 from colabel.ranking.rankings import Ranking
 from colabel.settings import CollectiveSettings, LabelSettings
+from colabel.teachers.protocol import Knows
 
 PASSAGES = {
     "d1": [[1.0, 0.0]],
@@ -38,7 +40,10 @@ class Store:
         lengths = [len(tokens) for tokens in PASSAGES.values()]
         self._offsets = np.cumsum([0, *lengths]).astype(np.int64)
         self._vectors = np.array([token for tokens in PASSAGES.values() for token in tokens], dtype=np.float32)
-        self.shards = (TokenShard(self._vectors[:2], self._offsets[:3]), TokenShard(self._vectors[2:], self._later, 2))
+        self.shards = (
+            TokenShard(plain(self._vectors[:2]), self._offsets[:3]),
+            TokenShard(plain(self._vectors[2:]), self._later, 2),
+        )
 
     @property
     def _later(self) -> npt.NDArray[np.int64]:
@@ -126,15 +131,16 @@ class Teacher:
     """Scores rows by a table; remembers what it was asked."""
 
     name = "table"
+    knows: Knows = "any"
 
     def __init__(self, scores: Mapping[int, float] | None = None) -> None:
-        self.scores = {0: 1.0, 1: 3.0, 2: 2.0, 3: 2.5} if scores is None else dict(scores)
-        self.fingerprint = f"table {sorted(self.scores.items())}"
+        self.table = {0: 1.0, 1: 3.0, 2: 2.0, 3: 2.5} if scores is None else dict(scores)
+        self.fingerprint = f"table {sorted(self.table.items())}"
         self.asked: list[str] = []
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         self.asked += query_ids
-        table = np.array([self.scores.get(row, np.nan) for row in range(len(PASSAGES))] + [-np.inf], dtype=np.float32)
+        table = np.array([self.table.get(row, np.nan) for row in range(len(PASSAGES))] + [-np.inf], dtype=np.float32)
         return table[rows]
 
 

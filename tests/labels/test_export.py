@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
-from tests.labels.conftest import TRAIN, MakeLabels, Teacher
 
 from colabel.data import load_dataset
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels import Labels, export_labels, probabilities
+from tests.labels.conftest import TRAIN, MakeLabels, Teacher
 
 Export = Callable[..., Path]
 
@@ -215,7 +215,7 @@ def test_misuse(make_labels: MakeLabels, tmp_path: Path, write_beir: Callable[..
         ({"format": "csv"}, "'csv' is no export format; expected one of parquet, trec, jsonl, hf, pylate"),
         ({"format": "parquet", "temperature": 0.0}, "the temperature is 0.0; expected a number above 0"),
         ({"format": "trec", "passages": 8}, "'trec' holds every pair"),
-        ({"format": "hf", "passages": 1}, "rows of 1 passages teach nothing"),
+        ({"format": "hf", "passages": 1}, "1 passages per query teach nothing"),
     ]:
         with pytest.raises(UsageError, match=words):
             export_labels(labels, dataset, out, **options)  # type: ignore[arg-type]

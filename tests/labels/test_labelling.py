@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.labels.conftest import MakeLabels, MakeWorld, Teacher
 
 from colabel.collective.centroids import labels_used
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels import Flag, Labels, Origin, label, open_labels
 from colabel.settings import LabelSettings
+from tests.labels.conftest import MakeLabels, MakeWorld, Teacher
 
 TWO = LabelSettings(candidates=2)
 LABELLED, FEEDBACK, HARD = Flag.LABELLED, Flag.FEEDBACK, Flag.HARD_NEGATIVE
@@ -76,9 +76,9 @@ class Second:
 
 
 class Strict(Teacher):
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         assert (rows[:, [0, 2]] == -1).all(), "pairs that were not chosen are not asked for"
-        return super().score(query_ids, rows)
+        return super().scores(query_ids, rows)
 
 
 def test_pairs_that_were_not_chosen_have_no_score(make_world: MakeWorld, tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_what_labels_depend_on(make_world: MakeWorld, tmp_path: Path) -> None:
     dataset, knowledge = make_world()
     first = label(knowledge, dataset, Teacher(), tmp_path / "a", settings=TWO)
     silent = Teacher()
-    warm = LabelSettings(candidates=2, temperature=0.1, smoothing=0.5)
-    again = label(knowledge, dataset, silent, tmp_path / "a", settings=warm)
-    assert silent.asked == [], "up to date: probabilities are derived, so the temperature does not matter"
+    smooth = LabelSettings(candidates=2, smoothing=0.5)
+    again = label(knowledge, dataset, silent, tmp_path / "a", settings=smooth)
+    assert silent.asked == [], "up to date: smoothing is for students without a teacher"
     assert again.fingerprint == first.fingerprint
     deeper = label(knowledge, dataset, Teacher(), tmp_path / "b", settings=LabelSettings(candidates=3))
     other = label(knowledge, dataset, Teacher({0: 5.0}), tmp_path / "c", settings=TWO)
@@ -131,10 +131,10 @@ def test_an_interrupted_run_continues_to_the_same_bytes(make_world: MakeWorld, t
     dataset, knowledge = make_world(MANY, queries=2501)
 
     class Dies(Teacher):
-        def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
             if self.asked:
                 raise KeyboardInterrupt
-            return super().score(query_ids, rows)
+            return super().scores(query_ids, rows)
 
     with pytest.raises(KeyboardInterrupt):
         label(knowledge, dataset, Dies(), tmp_path / "labels", settings=TWO)
@@ -169,8 +169,8 @@ def test_memory_does_not_grow_with_the_number_of_queries(make_world: MakeWorld, 
 
 
 class Forgetful(Teacher):
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        return super().score([], rows)
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        return super().scores([], rows)
 
 
 def test_what_does_not_fit_is_refused_and_nothing_is_written(make_world: MakeWorld, tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_knowledge_of_labels_that_are_not_visible_is_refused(make_world: MakeWor
 
 def test_a_teacher_with_too_few_scores_is_refused(make_world: MakeWorld, tmp_path: Path) -> None:
     class Short(Teacher):
-        def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-            return super().score(query_ids, rows)[:, :1]
+        def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            return super().scores(query_ids, rows)[:, :1]
 
     dataset, knowledge = make_world()
     with pytest.raises(UsageError, match=r"'table' gave scores of shape \(2, 1\) for candidates of shape \(2, 3\)"):

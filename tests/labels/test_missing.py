@@ -2,16 +2,29 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import ir_measures
 import numpy as np
+import numpy.typing as npt
 import pytest
-from tests.labels.conftest import MakeLabels, Teacher
 
 from colabel.errors import ArtefactError, UsageError
-from colabel.labels import Labels, MissingLabel, missing_labels, write_missing
+from colabel.labels import (
+    ORDERS,
+    LabelBlock,
+    Labels,
+    MissingLabel,
+    MissingPair,
+    find_missing,
+    missing_labels,
+    write_missing,
+)
+from colabel.labels.missing import order_values, snippet
+from tests.labels.conftest import MakeLabels, Teacher
 
 
 def report(labels: Labels, **options: Any) -> list[MissingLabel]:
@@ -90,7 +103,7 @@ def test_files(make_labels: MakeLabels, tmp_path: Path) -> None:
 
 
 def test_a_margin_that_is_not_known_is_none(make_labels: MakeLabels, tmp_path: Path) -> None:
-    found = report(make_labels(Teacher({0: 1.0, 2: 2.0})), order="probability")
+    found = report(make_labels(Teacher({0: 1.0, 2: 2.0})))
     assert [(label.query_id, label.passage_id) for label in found] == [("q1", "d3"), ("q1", "d1")]
     assert np.isnan(found[0].margin)
     assert found[0].as_dict()["margin"] is None
@@ -99,10 +112,124 @@ def test_a_margin_that_is_not_known_is_none(make_labels: MakeLabels, tmp_path: P
 
 
 def test_long_texts_are_cut_at_a_word() -> None:
-    from colabel.labels.missing import _snippet
-
-    assert _snippet("a  b\n c") == "a b c"
-    cut = _snippet("word " * 100)
+    assert snippet("a  b\n c") == "a b c"
+    cut = snippet("word " * 100)
     assert len(cut) <= 300
     assert cut.endswith("word …")
-    assert len(_snippet("x" * 1000)) <= 300
+    assert len(snippet("x" * 1000)) <= 300
+
+
+NONE, NAN = -np.inf, np.nan
+TEACHER = [[1.0, 3.0, 2.0, 2.5], [10.0, 30.0, 20.0, NONE]]
+FLAGS = [[4, 4, 4, 1], [1, 4, 4, 0]]
+BASE = [[0.5, 4.0, 1.0, 2.0], [5.0, 2.0, 1.0, NONE]]
+"""φ₁ is 4 and 5; the unlabelled ones' mean scores are 2 and 25, their standard deviations √(2/3) and 5."""
+
+
+def values(order: str, teacher: object = TEACHER, flags: object = FLAGS, base: object = BASE) -> Any:
+    scores, weights = np.array(teacher, np.float32), np.array(base, np.float32)
+    rows = np.arange(scores.size, dtype=np.int32).reshape(scores.shape)
+    block = LabelBlock([f"q{n}" for n in range(len(rows))], rows, scores, weights, np.array(flags, np.uint8))
+    return order_values(block, order)
+
+
+def test_values_of_each_order_by_hand() -> None:
+    assert values("standout").tolist() == [[-0.25, 0.25, 0.0, NONE], [NONE, 1.0, -1.0, NONE]]
+    assert values("deviation") == pytest.approx(
+        np.array([[-np.sqrt(1.5), np.sqrt(1.5), 0.0, NONE], [NONE, 1.0, -1.0, NONE]])
+    )
+
+
+def test_what_has_no_score_is_not_suggested() -> None:
+    base = [[1.0, 1.0, 1.0]]
+    for order in ORDERS:
+        assert values(order, [[NAN, 1.0, NONE]], [[4, 1, 4]], base).tolist() == [[NONE] * 3], order
+        equal = values(order, [[1.0, 1.0, 1.0]], [[4, 1, 4]], base)[0]
+        assert np.isfinite(equal[[0, 2]]).all(), "a query whose candidates all score the same"
+        assert equal[0] == equal[2]
+        unscored_label = values(order, [[1.0, NAN, 2.0]], [[4, 1, 4]], base)[0]
+        assert np.isfinite(unscored_label[[0, 2]]).all(), order
+        assert np.isfinite(values(order, [[1.0, 1.0, 2.0]], [[4, 1, 4]], [[-1.0, 0.0, -2.0]])[0, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_constant_added_to_a_query_changes_nothing(order: str) -> None:
+    moved = np.array(TEACHER) + np.array([[7.0], [-3.0]])
+    assert values(order, moved) == pytest.approx(values(order))
+
+
+def test_the_length_of_a_query_does_not_matter() -> None:
+    """Twice the tokens are twice the scores, the teacher's and the base ones."""
+    longer = np.array([[2.0], [3.0]])
+    for order in ORDERS:
+        twice = values(order, np.array(TEACHER) * longer, base=np.array(BASE) * longer)
+        assert twice == pytest.approx(values(order)), order
+
+
+def pairs(labels: Labels, limit: int = 100, **options: object) -> list[MissingPair]:
+    return find_missing(labels, labels.dataset, limit=limit, **options)  # type: ignore[attr-defined, arg-type]
+
+
+def test_pairs_of_all_queries_best_first(make_labels: MakeLabels) -> None:
+    """q1 (d4 labelled, d2 judged not relevant): d1 and d3 are left. q2 (d1 and d3 labelled): d2 and d4."""
+    found = pairs(make_labels(), order="deviation")
+    assert [(pair.query_id, pair.passage_id, pair.margin) for pair in found] == [
+        ("q2", "d2", 1.0),
+        ("q1", "d3", -0.5),
+        ("q2", "d4", 0.5),
+        ("q1", "d1", -1.5),
+    ]
+    assert found[0] == MissingPair("q2", "d2", 1, 3.0, found[0].base_score, 1.0, 1, 1.0)
+    assert found[0].base_score == pytest.approx(0.8)
+    assert [pair.rank for pair in found] == [1, 2, 2, 3]
+
+
+def test_limit_and_margin(make_labels: MakeLabels) -> None:
+    labels = make_labels()
+    whole = pairs(labels)
+    assert [pairs(labels, limit) for limit in range(1, 5)] == [whole[:limit] for limit in range(1, 5)]
+    assert sorted(pair.margin for pair in pairs(labels, margin=-0.5)) == [-0.5, 0.5, 1.0]
+    assert pairs(labels, margin=2.0) == []
+    with pytest.raises(UsageError, match="the limit is 0; expected at least 1"):
+        pairs(labels, 0)
+    with pytest.raises(UsageError, match="'best' is no order"):
+        pairs(labels, order="best")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_blocks_and_limits_do_not_matter(make_labels: MakeLabels, order: str) -> None:
+    """Against sorting everything at once; queries share values, so ties at the cut and across blocks are many."""
+    train = "".join(f"q{number}\td{1 + number % 4}\t1\n" for number in range(1, 1201))
+    labels = make_labels(ByQuery(), train=train, queries=1201)
+    everything = []
+    for block in labels.blocks():
+        by = order_values(block, order)
+        for place, query_id in enumerate(block.query_ids):
+            for candidate, value in enumerate(by[place].tolist()):
+                if value > NONE:
+                    pair = (query_id, labels.passage_ids[int(block.rows[place, candidate])])
+                    everything.append((-value, labels.query_ids.row(query_id), candidate, pair))
+    expected = [pair for *_, pair in sorted(everything)]
+    for limit in (1, 700, len(expected), 10_000):
+        found = [(pair.query_id, pair.passage_id) for pair in pairs(labels, limit, order=order)]
+        assert found == expected[:limit]
+
+
+class ByQuery(Teacher):
+    """Queries of equal last digit score alike."""
+
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        digit = np.array([int(query_id[-1]) for query_id in query_ids])[:, None]
+        return np.where(rows >= 0, ((rows + 1) * (digit % 3 + 1)) % 5, -np.inf).astype(np.float32)
+
+
+def test_memory_is_that_of_the_limit(make_labels: MakeLabels) -> None:
+    peaks = []
+    for count in (1_200, 4_800):
+        train = "".join(f"q{number}\td4\t1\n" for number in range(1, count))
+        labels = make_labels(train=train, queries=count, name=f"n{count}")
+        tracemalloc.start()
+        pairs(labels, 50)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]

@@ -1,12 +1,13 @@
 """A study in a process of its own, which can be killed: ``python drive.py FOLDER_OF_RECIPE OUT [KILL]``.
 
 KILL is the number of steps of progress after which the process kills itself as ``kill -9`` does, the work in whose
-first step it does, as "student (collective)", or the name of a function of ``colabel.pipeline.comparison``
+first step it does, as "student (collective)", or the name of a function of ``colabel.pipeline.study``
 that it does not survive.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from colabel import study
-from colabel.pipeline import comparison
-from colabel.pipeline.transferring import study_recipe
+from colabel.pipeline.preflight import noted_recipe
 from colabel.progress import SILENT, Progress, Task
 from tests.train.drive import DiesAt
 
@@ -37,8 +37,9 @@ class DiesIn:
 def main(recipe: str, out: str, kill: str = "") -> None:
     progress: Progress = DiesAt(int(kill)) if kill.isdecimal() else DiesIn(kill)
     if kill.isidentifier():
-        setattr(comparison, kill, die)
-    study(study_recipe(Path(recipe)), Path(out), progress=progress)
+        setattr(importlib.import_module("colabel.pipeline.study"), kill, die)
+    settings, _ = noted_recipe(Path(recipe))
+    study(settings, Path(out), progress=progress)
 
 
 if __name__ == "__main__":

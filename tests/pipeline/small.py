@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from colabel import CollectiveSettings, DataSettings, EncoderSettings, Recipe
-from colabel.settings import CrossEncoderSettings, DistilSettings, LabelSettings, RankSettings, TrainSettings
+from colabel.settings import (
+    CrossEncoderSettings,
+    DistilSettings,
+    FitSettings,
+    LabelSettings,
+    RankSettings,
+    TrainSettings,
+)
 from tests.train.small import write_collection
-
-CHEAP = {"steps": 2, "batch_queries": 2, "evaluate_every": 1, "evaluate_queries": 2, "evaluate_depth": 4}
 
 
 def small_recipe(folder: Path, model: Path) -> Recipe:
@@ -20,15 +25,14 @@ def small_recipe(folder: Path, model: Path) -> Recipe:
     (folder / "qrels" / "test.tsv").write_text("\n".join([judged[0], *judged[half:]]) + "\n")
     return Recipe(
         data=DataSettings(source=str(folder)),
-        encoder=EncoderSettings(
-            model=str(model), dimension=16, projection_sample=16, query_length=12, passage_length=24, device="cpu"
-        ),
+        encoder=EncoderSettings(model=str(model), dimension=16, query_length=12, passage_length=24, device="cpu"),
         rank=RankSettings(depth=20),
         collective=CollectiveSettings(clusters=6, centroids=3),
         labels=LabelSettings(candidates=10),
-        train=TrainSettings(**CHEAP, passages=2, log_every=1),
-        distil=DistilSettings(**CHEAP, passages=3, log_every=1),
+        train=TrainSettings(steps=2, batch_queries=2),
+        distil=DistilSettings(steps=2, batch_queries=2, passages=3),
+        fit=FitSettings(evaluate_every=1, evaluate_queries=2),
         cross_encoder=CrossEncoderSettings(
-            models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, random_negatives=1, max_length=48
+            models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
         ),
     )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from colabel import Index, demo, load_recipe, search
 from colabel.cli import main
-from colabel.cli.demo import demo_lines
 from colabel.cli.output import _Line
+from colabel.cli.train_commands import demo_lines
 from colabel.errors import SettingsError, UsageError
+from colabel.findings import read_study
 from colabel.pipeline import DemoResult
-from colabel.pipeline.showcase import DEMO_RECIPE
-from colabel.reporting import read_study
-from colabel.settings import StudySettings
+from colabel.pipeline.demo import DEMO_RECIPE
+from colabel.ranking import LateInteraction
+from colabel.systems.registry import default_slugs
 from tests.train.small import write_collection
 
 
@@ -32,7 +34,6 @@ def overrides(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
         "data.keep_labels=1",
         f'encoder.model="{tiny_model}"',
         "encoder.dimension=16",
-        "encoder.projection_sample=16",
         "encoder.passage_length=24",
         "collective.clusters=6",
         "collective.centroids=3",
@@ -42,7 +43,9 @@ def overrides(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
         "distil.steps=2",
         "distil.batch_queries=2",
         "distil.passages=3",
-        "study.timed_queries=2",
+        "query_side.steps=2",
+        "query_side.batch_queries=4",
+        "query_side.passages=8",
     ]
 
 
@@ -55,20 +58,21 @@ def shown(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> tup
 def test_it_shows_everything_a_newcomer_needs(shown: tuple[Path, DemoResult]) -> None:
     out, result = shown
     text = "\n".join(demo_lines(result))
-    head, *rows = text.splitlines()[:5]
+    head, *rows = text.splitlines()[:6]
     assert head.split()[-4:] == ["nDCG@10", "RR@10", "R@100", "ms/query"]
     assert [row.split("  ")[0] for row in rows] == [
         "BM25",
-        "plain encoder, untrained",
         "ColBERT (θ)",
-        "collective self-KD (β = 0.5)",
+        "two-view student",
+        "hybrid θ (with BM25)",
+        "hybrid two-view student",
     ]
     assert "against ColBERT (θ), 6 queries, paired t-test:" in text
     assert text.count("significant at 0.05") + text.count("not defined") == 3
     assert text.count("expansion tokens") == 3
     assert "1 labels of training queries were hidden" in text
     assert f"The report: {out / 'report.html'}" in text
-    assert "on your own data: colabel check FOLDER" in text
+    assert "on your own data: colabel check DATASET" in text
 
 
 def test_the_examples_are_the_largest_gains_and_the_largest_loss(shown: tuple[Path, DemoResult]) -> None:
@@ -117,16 +121,29 @@ def test_again_it_does_nothing_and_shows_the_same(
         again = demo(out, overrides=overrides)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == before
     assert list(demo_lines(again)) == list(demo_lines(result))
-    assert not [record for record in caplog.records if "the plan" in record.getMessage()], "nothing is left to do"
-    assert "collective self-KD" in (out / "report.html").read_text()
-    assert json.loads((out / "study.json").read_text())["systems"][3]["slug"] == result.student
+    assert "nothing is left to do" in [record.getMessage() for record in caplog.records]
+    assert "two-view student" in (out / "report.html").read_text()
+    slugs = [system["slug"] for system in json.loads((out / "study.json").read_text())["systems"]]
+    assert result.student == "views" and slugs.count("views") == 1
 
 
-def test_the_demo_needs_three_encodings_and_no_dev_ranking(shown: tuple[Path, DemoResult]) -> None:
+def test_the_demo_encodes_the_collection_once(shown: tuple[Path, DemoResult]) -> None:
     out, _ = shown
     stores = sorted(path.relative_to(out).parts[:-2] for path in out.rglob("tokens/manifest.json"))
-    assert stores == [("seed-0", "index"), ("seed-0", "students", "collective-0.5", "index"), ("zero-shot",)]
+    assert stores == [("seed-0", "index")]
     assert not (out / "seed-0" / "rankings").exists()
+
+
+def test_a_student_of_the_query_side_refuses_another_index(shown: tuple[Path, DemoResult], tmp_path: Path) -> None:
+    _, result = shown
+    index = Index.open(result.index)
+    LateInteraction(index, student=result.folder / "model").rank(["ice"], 3)
+    other = shutil.copytree(result.folder / "model", tmp_path / "model")
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["inputs"]["index"] = "of another collection"
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match="another index"):
+        LateInteraction(index, student=other)
 
 
 def test_the_command_tells_the_plan_and_its_progress(
@@ -140,7 +157,7 @@ def test_the_command_tells_the_plan_and_its_progress(
         main(["demo", *settings, "--out", str(tmp_path / "demo")])
     told = capsys.readouterr()
     assert not stop.value.code, told.err
-    assert "the plan, about" in told.err
+    assert "left: about" in told.err
     assert re.search(
         r"^encoding passages: [\d,]+ of 40 passages, [\d,]+/s, about [\d.]+ min left$", told.err, re.MULTILINE
     )
@@ -185,7 +202,7 @@ def test_a_log_of_hours_gets_few_lines(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_the_recipe_of_the_demo_is_a_recipe(tmp_path: Path) -> None:
     recipe = load_recipe(DEMO_RECIPE)
     assert recipe.data.source == "pydocs:4000"
-    assert recipe.study.systems == ("bm25", "zero-shot", "colbert", "collective-0.5")
+    assert recipe.study.systems == ("bm25", "colbert", "views", "hybrid", "hybrid-views")
     with pytest.raises(SettingsError, match="unknown key"):
         demo(tmp_path / "demo", overrides=["train.stepz=1"])
 
@@ -196,12 +213,13 @@ def test_the_student_of_a_finished_demo_answers_questions() -> None:
     folder = Path(__file__).parents[2] / "demo"
     if not (folder / "study.json").exists():
         pytest.skip("there is no finished demo: run `make demo` first")
-    index = Index.open(next(folder.glob("seed-0/students/collective-*/index")))
+    index = Index.open(folder / "seed-0" / "index")
     for question, known in (
         ("smooth a noisy signal", "scipy.signal"),
         ("how do I find eigenvalues of a sparse matrix", "eig"),
     ):
-        found = [hit.passage_id for hit in search(index, question, k=5)]
+        student = LateInteraction(index, student=folder / "seed-0" / "students" / "views" / "model")
+        found = [hit.passage_id for hit in search(index, question, k=5, ranker=student)]
         assert any(known in passage for passage in found), (question, found)
 
 
@@ -214,9 +232,7 @@ def test_the_full_demo_has_every_row_of_the_paper(
         "cross_encoder.steps=2",
         "cross_encoder.batch_queries=2",
         "cross_encoder.negatives=2",
-        "cross_encoder.random_negatives=1",
         "cross_encoder.max_length=48",
-        "study.quality_queries=2",
     ]
     changed = [part for one in (*overrides, *readers) for part in ("--set", one)]
     with pytest.raises(SystemExit) as stop:
@@ -224,9 +240,7 @@ def test_the_full_demo_has_every_row_of_the_paper(
     assert not stop.value.code, capsys.readouterr().err
     document = read_study(tmp_path / "demo")
     slugs = [system.slug for system in document.finished]
-    wanted = list(StudySettings().systems)
-    searching = [slug for slug in wanted if "prf" in slug]
-    assert slugs == [slug for slug in wanted if slug not in searching] + searching, "a group's rows stand together"
+    assert sorted(slugs) == sorted(default_slugs())
     assert document.sweep
     assert "the report:" in capsys.readouterr().out.lower()
 

@@ -64,9 +64,7 @@ def same_figures(one: Path, other: Path) -> None:
 def chosen(recipe: Recipe, tmp_path: Path) -> Path:
     """A folder with the settings of a small study with a row of each kind."""
     rows = ("bm25", "colbert", "ce-kd", "collective-0.5", "colbert-prf-0.5")
-    settings = StudySettings(
-        systems=rows, seeds=2, repeated=("colbert",), timed_queries=2, measures=("nDCG@10",), quality_queries=2
-    )
+    settings = StudySettings(systems=rows, seeds=2, repeated=("colbert",), measures=("nDCG@10",))
     write_json(tmp_path / "recipe.json", replace(recipe, study=settings).as_dict())
     (tmp_path / "other").mkdir()
     write_json(tmp_path / "other" / "recipe.json", {**replace(recipe, study=settings).as_dict(), "seed": 7})
@@ -91,9 +89,7 @@ def test_killed_at_any_point_the_same_command_ends_with_the_same_report(chosen: 
 
 def test_killed_while_a_student_is_trained(recipe: Recipe, tmp_path: Path) -> None:
     """The same with one kill and few rows."""
-    few = StudySettings(
-        systems=("colbert", "collective-0.5"), timed_queries=0, sweep=False, examples=0, measures=("nDCG@10",)
-    )
+    few = StudySettings(systems=("colbert", "collective-0.5"), sweep=False, measures=("nDCG@10",))
     small = replace(recipe, study=few)
     write_json(tmp_path / "recipe.json", small.as_dict())
     study(small, tmp_path / "whole")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from studies import study
 
-from colabel.reporting import ReportFiles, StudyDocument, report, write_study
+from colabel.findings import StudyDocument, write_study
+from colabel.reporting import ReportFiles, report
+from tests.findings.studies import study
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import NAMES, Page, browser, installed
 
-from colabel.reporting import ReportFiles, StudyDocument
-from colabel.reporting.page import page as whole_page
-from colabel.reporting.parts import Cell, Column, Row, Section, Table
+from colabel.findings import StudyDocument
+from colabel.reporting import ReportFiles
+from colabel.reporting.numbers import Cell, Column, Section, Table, TableLine
+from colabel.reporting.render import page as whole_page
+from tests.reporting.browser import NAMES, Page, browser, installed
 
 NAMED = "#table-main tbody tr:not(.group) th"
 ORDER = f"Array.from(document.querySelectorAll('{NAMED}'), cell => cell.lastChild.textContent)"
@@ -53,7 +54,7 @@ def test_the_keyboard_sorts_and_a_second_column_takes_over(page: Page, rendered:
         "Array.from(document.querySelectorAll('#table-main tbody td:nth-child(3)'), cell => Number(cell.dataset.value))"
     )
     assert numbers == sorted(numbers, reverse=True)
-    assert "RR@10, descending" in page.value("document.getElementById('told').textContent")
+    assert "RR@10, descending" in page.value("document.getElementById('status').textContent")
 
 
 def test_texts_sort_by_the_alphabet(page: Page, rendered: ReportFiles) -> None:
@@ -76,9 +77,11 @@ def test_systems_sort_by_their_names_not_by_their_letters(page: Page, rendered: 
 
 def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page: Page, tmp_path: Path) -> None:
     names = ("β = 0.5", "–", "β = 0.25", "β = 10", "β = 9", "γ 2.10.0", "γ 2.9.1", "π 900, 12,000", "π 900, 4,800")
-    table = Table("t", "rows", (Column("System", number=False),), tuple(Row((Cell(name), Cell("1"))) for name in names))
+    table = Table(
+        "t", "rows", (Column("System", number=False),), tuple(TableLine((Cell(name), Cell("1"))) for name in names)
+    )
     table = dataclasses.replace(table, columns=(*table.columns, Column("AP")))
-    (tmp_path / "page.html").write_text(whole_page("p", (), (Section("s", "S", (table,)),)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(whole_page("p", "", (), (Section("s", "S", (table,)),)), encoding="utf-8")
     page.show(tmp_path / "page.html", width=1280)
     text = "cell => cell.textContent.replaceAll('\\u00a0', ' ')"
     shown = f"Array.from(document.querySelectorAll('#table-t tbody th'), {text})"
@@ -91,9 +94,9 @@ def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page:
 
 def test_headings_are_printed_on_every_page(page: Page, tmp_path: Path) -> None:
     """A browser leaves room for a repeated heading but does not paint buttons in it, unless they have no box."""
-    rows = tuple(Row((Cell(f"row {number}"), Cell("1"))) for number in range(150))
+    rows = tuple(TableLine((Cell(f"row {number}"), Cell("1"))) for number in range(150))
     table = Table("t", "rows", (Column("Pair", number=False), Column("randomisation")), rows)
-    (tmp_path / "page.html").write_text(whole_page("p", (), (Section("s", "S", (table,)),)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(whole_page("p", "", (), (Section("s", "S", (table,)),)), encoding="utf-8")
     page.show(tmp_path / "page.html", width=680, media="print")
     assert page.value("getComputedStyle(document.querySelector('thead button')).display") == "contents"
 

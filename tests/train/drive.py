@@ -11,18 +11,19 @@ from pathlib import Path
 from colabel.data import load_dataset
 from colabel.progress import SILENT, Progress, Task
 from colabel.ranking import open_ranking
-from colabel.settings import DistilSettings, TrainSettings
+from colabel.settings import DistilSettings, FitSettings, TrainSettings
 from colabel.train import (
-    AskedTeacher,
-    dev_pool,
+    candidates_from_ranking,
+    dev_set,
     distil,
     groups_for,
+    loop,
     main_process_first,
-    pool_from_ranking,
-    train_teacher,
+    models,
+    train_theta,
 )
-from colabel.train.batches import GroupTexts
-from tests.train.small import Overlap
+from colabel.train.groups import GroupTexts
+from tests.train.small import Silent
 
 
 class DiesAt:
@@ -60,20 +61,23 @@ def main(job: dict[str, object]) -> None:
     with main_process_first(cpu=True):  # two processes that write one cache at once would stop each other
         dataset = load_dataset(str(folder / "data"), cache=Path(f"{job['out']}.cache"))
     ranking = open_ranking(folder / "train")
-    dev = dev_pool(dataset, open_ranking(folder / "dev"), queries=10, depth=40) if job.get("dev") else None
+    dev = dev_set(dataset, open_ranking(folder / "dev"), queries=10, depth=40) if job.get("dev") else None
     progress: Progress = DiesAt(int(str(job["dies_at"]))) if job.get("dies_at") else SILENT
     if job.get("watch"):
         watch(Path(str(job["watch"])))
     out, start, seed = Path(str(job["out"])), Path(str(job["start"])), int(str(job.get("seed", 0)))
-    table = dict(job["settings"])  # type: ignore[call-overload]
-    if job["kind"] == "teacher":
+    table, fit = dict(job["settings"]), FitSettings(**job["fit"])  # type: ignore[call-overload,arg-type]
+    loop.SAVE_EVERY, loop.LOG_EVERY = int(str(job.get("save_every", 4))), int(str(job.get("log_every", 2)))
+    if job.get("dies_at_the_end"):
+        models._summary = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+    if job["kind"] == "theta":
         settings = TrainSettings(**table)
-        train_teacher(dataset, start, ranking, out, settings=settings, seed=seed, dev=dev, progress=progress)
+        train_theta(dataset, start, ranking, out, settings=settings, fit=fit, seed=seed, dev=dev, progress=progress)
         return
     student = DistilSettings(**table)
-    groups = groups_for(pool_from_ranking(dataset, ranking, depth=student.candidates), student, seed)
-    target = AskedTeacher(Overlap(dataset))
-    distil(dataset, start, groups, target, out, settings=student, seed=seed, dev=dev, progress=progress)
+    groups = groups_for(candidates_from_ranking(dataset, ranking, depth=student.candidates), student, seed)
+    teacher = Silent(dataset, list(job.get("silent", [])))  # type: ignore[call-overload]
+    distil(dataset, start, groups, teacher, out, settings=student, fit=fit, seed=seed, dev=dev, progress=progress)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.data import Dataset
-from colabel.data.strings import StringTable
+from colabel.data.string_table import StringTable
 from colabel.ranking import Ranking
+from colabel.teachers.protocol import Knows
 
 NOUNS = "cave glacier ice water tunnels fjord inlet harbour summer season".split()  # noqa: SIM905
-ENCODER = {"dimension": 16, "projection_sample": 16, "query_length": 12, "passage_length": 24}
+ENCODER = {"dimension": 16, "query_length": 12, "passage_length": 24}
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,12 @@ class Overlap:
 
     name = "overlap"
     fingerprint = "overlap"
+    knows: Knows = "any"
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         scores = np.full(rows.shape, -np.inf, dtype=np.float32)
         for place, query_id in enumerate(query_ids):
             words = self._dataset.queries[query_id].split()
@@ -97,7 +99,7 @@ class Silent(Overlap):
         super().__init__(dataset)
         self._unknown = queries
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        scores = super().score(query_ids, rows)
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        scores = super().scores(query_ids, rows)
         scores[[query_id in self._unknown for query_id in query_ids]] = np.nan
         return scores

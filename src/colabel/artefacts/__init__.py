@@ -1,22 +1,50 @@
 """Artefacts: folders that a stage writes once, whole or not at all, and that say how they were made."""
 
-from colabel.artefacts.build import Plan, Workspace, build, copy_artefact, write_json, write_text
-from colabel.artefacts.fingerprint import file_fingerprint, fingerprint
+from colabel.artefacts.build import (
+    Builder,
+    DryBuilder,
+    Stale,
+    Workspace,
+    assemble,
+    build,
+    copy_artefact,
+    current_builder,
+    explain,
+    refuse_foreign,
+    write_json,
+    write_text,
+)
 from colabel.artefacts.lock import folder_lock, patient_lock
-from colabel.artefacts.manifest import Manifest, parse_manifest, read_manifest
+from colabel.artefacts.manifest import (
+    Manifest,
+    Spec,
+    file_fingerprint,
+    fingerprint,
+    parse_manifest,
+    read_manifest,
+    seconds_of,
+)
 
 __all__ = [
+    "Builder",
+    "DryBuilder",
     "Manifest",
-    "Plan",
+    "Spec",
+    "Stale",
     "Workspace",
+    "assemble",
     "build",
     "copy_artefact",
+    "current_builder",
+    "explain",
     "file_fingerprint",
     "fingerprint",
     "folder_lock",
     "parse_manifest",
     "patient_lock",
     "read_manifest",
+    "refuse_foreign",
+    "seconds_of",
     "write_json",
     "write_text",
 ]

@@ -9,43 +9,37 @@ artefact bears the final name.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import contextvars
+import fnmatch
+import itertools
 import json
 import logging
 import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from colabel.artefacts.fingerprint import fingerprint
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, library_versions, parse_manifest, read_manifest
-from colabel.errors import ArtefactError
+from colabel.artefacts.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    Spec,
+    library_versions,
+    parse_manifest,
+    read_manifest,
+)
+from colabel.errors import ArtefactError, UsageError
 
 log = logging.getLogger(__name__)
 
-_PLAN_FILE = ".plan"
+T = TypeVar("T")
+
+_SPEC_FILE = ".plan"
 _SPENT_FILE = ".seconds"
 _TEMPORARY = ".tmp-"
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What an artefact will be made of. Equal plans give equal artefacts."""
-
-    stage: str
-    settings: Mapping[str, Any]
-    inputs: Mapping[str, str]
-    seed: int = 0
-    format: int = 1
-
-    @property
-    def fingerprint(self) -> str:
-        """Names everything that the result depends on."""
-        return fingerprint(dataclasses.asdict(self))
 
 
 class Workspace:
@@ -82,52 +76,233 @@ class Workspace:
         self.keep_time()
 
 
-def build(folder: Path, plan: Plan, write: Callable[[Workspace], Mapping[str, Any]]) -> Manifest:
-    """Return the artefact of ``plan`` in ``folder``: the finished one, or one made (or continued) now.
+Write = Callable[[Workspace], Mapping[str, Any]]
+"""Fills a workspace and returns counts for the manifest; it should skip files that are ``done``."""
 
-    ``write`` fills the workspace and returns counts for the manifest; it should skip files that are ``done``.
+
+class Stale(Exception):  # noqa: N818 - an answer to "is it up to date?", not a mistake of anybody
+    """An artefact that a dry run would have to build.
+
+    Attributes:
+        stage: which stage makes it.
+        folder: where it belongs.
+        differs: the settings in which a present artefact differs from the wanted one, else its inputs; empty where
+            there is none.
     """
+
+    def __init__(self, stage: str, folder: Path, differs: Sequence[str] = ()) -> None:
+        self.stage, self.folder, self.differs = stage, folder, tuple(differs)
+        super().__init__(f"{stage} in {folder} {self.reason}")
+
+    def of(self, stage: str, keys: Mapping[str, str]) -> Stale:
+        """The same, with the name that a pipeline has for the stage, and its ``keys`` for some settings."""
+        return Stale(stage, self.folder, [keys.get(name, name) for name in self.differs])
+
+    @property
+    def sentence(self) -> str:
+        """The stage, and what is the matter with it."""
+        return f"`{self.stage}` {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """What is the matter with the artefact, to follow its name."""
+        return f"differs in {', '.join(self.differs)}" if self.differs else "is not made yet"
+
+
+class Builder:
+    """Builds artefacts, and remembers what was made of them: results, and failures.
+
+    Stages call :func:`build`, which asks the builder of the surrounding ``with`` block, so that one and the same
+    function of a stage makes its artefact, or says in a dry run why it would have to.
+    """
+
+    dry = False
+
+    def __init__(self) -> None:
+        self._results: dict[Path, Any] = {}
+        self._failures: dict[Path, Exception] = {}
+        self._tokens: list[contextvars.Token[Builder]] = []
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._tokens.pop())
+
+    def once(self, folder: Path, make: Callable[[], T]) -> T:
+        """What ``make`` returned for a folder; an earlier failure is raised again instead of trying for hours again.
+
+        >>> builder, attempts = Builder(), []
+        >>> def fail() -> str:
+        ...     attempts.append(1)
+        ...     raise ValueError("the loss is nan")
+        >>> for _ in range(2):
+        ...     try:
+        ...         builder.once(Path("theta"), fail)
+        ...     except ValueError as error:
+        ...         print(error, len(attempts))
+        the loss is nan 1
+        the loss is nan 1
+        """
+        if folder in self._failures:
+            raise self._failures[folder]
+        if folder not in self._results:
+            try:
+                self._results[folder] = make()
+            except Exception as error:
+                self._failures[folder] = error
+                raise
+        found: T = self._results[folder]
+        return found
+
+    def build(self, folder: Path, spec: Spec, write: Write) -> Manifest:
+        """Return the artefact of ``spec`` in ``folder``: the finished one, or one made (or continued) now."""
+        return _build(folder, spec, write)
+
+
+class DryBuilder(Builder):
+    """Builds nothing: what is up to date is returned, anything else is :class:`Stale`."""
+
+    dry = True
+
+    def build(self, folder: Path, spec: Spec, write: Write) -> Manifest:
+        """The manifest of a finished artefact; raises :class:`Stale` where there is none of this very spec."""
+        existing = _up_to_date(folder, spec)
+        if existing is None:
+            raise Stale(spec.stage, folder, explain(folder, spec))
+        return existing
+
+
+_CURRENT: contextvars.ContextVar[Builder] = contextvars.ContextVar("builder", default=Builder())  # noqa: B039
+
+
+def current_builder() -> Builder:
+    """The builder of the surrounding ``with`` block; an ordinary one where there is none."""
+    return _CURRENT.get()
+
+
+def explain(folder: Path, spec: Spec) -> tuple[str, ...]:
+    """In which settings the artefact of a folder differs from a spec; its inputs where settings are the same.
+
+    Empty where there is no whole artefact of that stage. What lies behind a changed input need not be said: the
+    stages that made it say so themselves.
+    """
+    try:
+        manifest = read_manifest(folder, spec.stage)
+    except (ArtefactError, OSError):
+        return ()
+    wanted = json.loads(json.dumps(spec.settings))
+    settings = [key for key in {**wanted, **manifest.settings} if wanted.get(key) != manifest.settings.get(key)]
+    if spec.seed != manifest.seed:
+        settings.append("seed")
+    inputs = {**spec.inputs, **manifest.inputs}
+    changed = [f"its {key}" for key in inputs if spec.inputs.get(key) != manifest.inputs.get(key)]
+    return tuple(settings or changed or ["the format of another version"])
+
+
+def build(folder: Path, spec: Spec, write: Write) -> Manifest:
+    """Return the artefact of ``spec`` in ``folder``: the finished one, or one made (or continued) now.
+
+    In a dry run, :class:`Stale` says that it would have to be made.
+    """
+    return _CURRENT.get().build(folder, spec, write)
+
+
+def assemble(folder: Path, file: str, make: Callable[[], Mapping[str, Any]]) -> None:
+    """Build the artefacts of a folder that holds several; ``file``, written last, says that they fit together.
+
+    ``make`` builds them and returns what ``file`` holds. Where all of them are up to date nothing is written or locked.
+    """
+    dry = current_builder().dry
+    try:
+        with DryBuilder():
+            table = json.loads(json.dumps(make()))
+        written = _read_json(folder / file)
+        if written == table or (dry and written is not None):  # as where data lies, which no artefact depends on
+            log.debug("%s: up to date (%s)", folder.name, folder)
+            return
+        raise Stale(folder.name, folder)
+    except Stale:
+        if dry:
+            raise
+    with folder_lock(folder):
+        (folder / file).unlink(missing_ok=True)  # until all parts fit together again
+        write_json(folder / file, make())
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _build(folder: Path, spec: Spec, write: Write) -> Manifest:
     folder = _final_place(folder)
-    existing = _up_to_date(folder, plan)
+    existing = _up_to_date(folder, spec)
     if existing is not None:
-        log.info("%s: up to date (%s)", plan.stage, folder)
+        log.debug("%s: up to date (%s)", spec.stage, folder)
         shutil.rmtree(_outdated(folder), ignore_errors=True)  # left by a kill right after the last rename
         return existing
     partial = folder.with_name(f".{folder.name}.partial")
     with folder_lock(partial):
         try:
-            existing = _finished(folder, plan)  # its last writer may have finished while we came
+            existing = _finished(folder, spec)  # its last writer may have finished while we came
         except ArtefactError:
             _remove_unused(partial)
             raise
         if existing is not None:
             shutil.rmtree(partial, ignore_errors=True)
             return existing
-        if not _complete(partial, plan):
-            _prepare(partial, plan)
+        if not _complete(partial, spec):
+            _prepare(partial, spec)
             workspace = Workspace(partial)
             counts = write(workspace)
-            manifest = _manifest(plan, workspace, counts)
+            manifest = _manifest(spec, workspace, counts)
             with workspace.file(MANIFEST_FILE) as path:
                 path.write_text(manifest.to_json(), encoding="utf-8")
         return _publish(partial, folder)
 
 
+def refuse_foreign(folder: Path, ours: Collection[str]) -> None:
+    """Refuse an output folder for several artefacts in which something is not colabel's, before anything is written.
+
+    An entry is ours if its name fits one of the patterns ``ours`` and it is a folder with an artefact, part of one, or
+    no file at all.
+
+    Raises:
+        UsageError: another entry is there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; expected a folder")
+    for name in sorted(name for name in _entries(folder) if not name.startswith(".")):
+        found = list(itertools.islice((path for path in (folder / name).rglob("*") if path.is_file()), 1))
+        made = any(next((folder / name).rglob(one), None) for one in (MANIFEST_FILE, ".*.partial", "part-*.npy"))
+        known = any(fnmatch.fnmatch(name, one) for one in ours)
+        if not known or not (folder / name).is_dir() or (found and not made):
+            raise UsageError(
+                f"{folder} holds '{name}', which is not of this command; nothing was written. Choose a new folder"
+            )
+
+
 def copy_artefact(source: Path, folder: Path) -> Manifest:
     """Give a finished artefact a second place; its manifest is the same, the seconds that it took too."""
     manifest = read_manifest(source)
-    plan = Plan(manifest.stage, manifest.settings, manifest.inputs, seed=manifest.seed, format=manifest.format)
+    spec = Spec(manifest.stage, manifest.settings, manifest.inputs, seed=manifest.seed, format=manifest.format)
     folder = _final_place(folder)
-    existing = _up_to_date(folder, plan)
+    existing = _up_to_date(folder, spec)
     if existing is not None:
         return existing
+    if current_builder().dry:
+        raise Stale(spec.stage, folder, explain(folder, spec))
     partial = folder.with_name(f".{folder.name}.partial")
     with folder_lock(partial):
-        existing = _finished(folder, plan)
+        existing = _finished(folder, spec)
         if existing is not None:
             shutil.rmtree(partial, ignore_errors=True)
             return existing
-        _prepare(partial, plan)
+        _prepare(partial, spec)
         for name in [*manifest.files, MANIFEST_FILE]:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, partial / name)
@@ -159,13 +334,13 @@ def _final_place(folder: Path) -> Path:
     return folder
 
 
-def _up_to_date(folder: Path, plan: Plan) -> Manifest | None:
-    """The finished result of this very plan, looked for without a lock: anything unclear counts as not there."""
+def _up_to_date(folder: Path, spec: Spec) -> Manifest | None:
+    """The finished result of this very spec, looked for without a lock: anything unclear counts as not there."""
     try:
-        manifest = read_manifest(folder, plan.stage)
+        manifest = read_manifest(folder, spec.stage)
     except (ArtefactError, OSError):
         return None
-    return manifest if manifest.fingerprint == plan.fingerprint else None
+    return manifest if manifest.fingerprint == spec.fingerprint else None
 
 
 def _remove_unused(partial: Path) -> None:
@@ -174,8 +349,8 @@ def _remove_unused(partial: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _finished(folder: Path, plan: Plan) -> Manifest | None:
-    """The manifest in ``folder`` if it is the result of this very plan.
+def _finished(folder: Path, spec: Spec) -> Manifest | None:
+    """The manifest in ``folder`` if it is the result of this very spec.
 
     None where there is nothing yet, or an outdated or damaged artefact of the same stage, which may be replaced.
     Anything else in the folder is not ours to delete.
@@ -190,12 +365,12 @@ def _finished(folder: Path, plan: Plan) -> Manifest | None:
             f"{folder} exists and is not a colabel artefact ({error}); nothing was written. Choose another output "
             "folder or move it away"
         ) from None
-    if manifest.stage != plan.stage:
+    if manifest.stage != spec.stage:
         raise ArtefactError(
-            f"{folder} holds the result of '{manifest.stage}' and would be replaced by one of '{plan.stage}'; nothing "
+            f"{folder} holds the result of '{manifest.stage}' and would be replaced by one of '{spec.stage}'; nothing "
             "was written. Choose another output folder"
         )
-    if manifest.fingerprint == plan.fingerprint:
+    if manifest.fingerprint == spec.fingerprint:
         try:
             return read_manifest(folder)
         except ArtefactError as error:
@@ -218,10 +393,10 @@ def _entries(folder: Path) -> set[str]:
         raise ArtefactError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _prepare(partial: Path, plan: Plan) -> None:
-    """Keep what an interrupted attempt at the same plan left, clear anything else."""
-    plan_file = partial / _PLAN_FILE
-    same = plan_file.exists() and plan_file.read_text(encoding="ascii") == plan.fingerprint
+def _prepare(partial: Path, spec: Spec) -> None:
+    """Keep what an interrupted attempt at the same spec left, clear anything else."""
+    spec_file = partial / _SPEC_FILE
+    same = spec_file.exists() and spec_file.read_text(encoding="ascii") == spec.fingerprint
     for entry in list(partial.iterdir()):
         keep = same and entry.name != MANIFEST_FILE
         if keep or entry.name == WRITER_FILE:
@@ -230,27 +405,27 @@ def _prepare(partial: Path, plan: Plan) -> None:
     for leftover in list(partial.rglob(f"{_TEMPORARY}*")):
         leftover.unlink()
     if same:
-        log.info("%s: continuing an interrupted run", plan.stage)
+        log.info("%s: continuing an interrupted run", spec.stage)
         return
-    temporary = partial / f"{_TEMPORARY}plan"
-    temporary.write_text(plan.fingerprint, encoding="ascii")
+    temporary = partial / f"{_TEMPORARY}spec"
+    temporary.write_text(spec.fingerprint, encoding="ascii")
     sync(temporary)
-    temporary.replace(plan_file)
+    temporary.replace(spec_file)
 
 
-def _manifest(plan: Plan, workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
+def _manifest(spec: Spec, workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
     files = {
         path.relative_to(workspace.folder).as_posix(): path.stat().st_size
         for path in sorted(workspace.folder.rglob("*"))
-        if path.is_file() and path.name not in (_PLAN_FILE, _SPENT_FILE, WRITER_FILE)
+        if path.is_file() and path.name not in (_SPEC_FILE, _SPENT_FILE, WRITER_FILE)
     }
     return Manifest(
-        stage=plan.stage,
-        format=plan.format,
-        fingerprint=plan.fingerprint,
-        settings=json.loads(json.dumps(plan.settings)),
-        inputs=dict(plan.inputs),
-        seed=plan.seed,
+        stage=spec.stage,
+        format=spec.format,
+        fingerprint=spec.fingerprint,
+        settings=json.loads(json.dumps(spec.settings)),
+        inputs=dict(spec.inputs),
+        seed=spec.seed,
         counts=dict(counts),
         seconds=round(workspace.seconds, 3),
         versions=library_versions(),
@@ -258,10 +433,10 @@ def _manifest(plan: Plan, workspace: Workspace, counts: Mapping[str, Any]) -> Ma
     )
 
 
-def _complete(partial: Path, plan: Plan) -> bool:
-    """Whether an earlier process finished this very plan and was killed before the rename."""
+def _complete(partial: Path, spec: Spec) -> bool:
+    """Whether an earlier process finished this very spec and was killed before the rename."""
     try:
-        return read_manifest(partial).fingerprint == plan.fingerprint
+        return read_manifest(partial).fingerprint == spec.fingerprint
     except ArtefactError:
         return False
 
@@ -270,7 +445,7 @@ def _publish(partial: Path, folder: Path) -> Manifest:
     """Give a complete workspace its final name, moving an outdated artefact out of the way first."""
     manifest = read_manifest(partial)
     _open_to_readers(partial, manifest)
-    for name in (_PLAN_FILE, _SPENT_FILE, WRITER_FILE):
+    for name in (_SPEC_FILE, _SPENT_FILE, WRITER_FILE):
         (partial / name).unlink(missing_ok=True)
     outdated = _outdated(folder)
     shutil.rmtree(outdated, ignore_errors=True)

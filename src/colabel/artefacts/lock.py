@@ -72,7 +72,7 @@ def _open(folder: Path) -> int:
             continue
         except OSError as error:
             raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
-    raise ArtefactError(f"{folder} is made and removed again by other processes all the time; try again later")
+    raise ArtefactError(f"{folder} is created and removed by other processes all the time; try again later")
 
 
 def _acquire(descriptor: int, folder: Path) -> bool:

@@ -1,8 +1,12 @@
-"""The manifest: how an artefact was made, and proof that it is whole."""
+"""Fingerprints, and the manifest: how an artefact was made, and proof that it is whole.
+
+Equal contents have equal fingerprints, on any machine.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +18,42 @@ from colabel.errors import ArtefactError
 
 MANIFEST_FILE = "manifest.json"
 _LIBRARIES = ("numpy", "torch", "sentence-transformers", "transformers", "faiss-cpu", "bm25s", "ir-measures")
+_BLOCK = 1 << 20
+
+
+def fingerprint(value: Any) -> str:
+    """Fingerprint of plain JSON data; the order of keys does not matter.
+
+    >>> fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    True
+    """
+    canonical = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def file_fingerprint(path: Path) -> str:
+    """Fingerprint of a file's bytes, read in blocks of 1 MiB."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What an artefact will be made of. Equal specs give equal artefacts."""
+
+    stage: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    seed: int = 0
+    format: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything that the result depends on."""
+        return fingerprint(dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +141,11 @@ def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
             state = "is missing" if found is None else f"has {found} bytes instead of {size}"
             raise ArtefactError(f"{file} {state}: the artefact is damaged; delete {folder} and build it again")
     return manifest
+
+
+def seconds_of(folder: Path) -> float | None:
+    """Seconds that an artefact took; None where there is none, or a damaged one."""
+    try:
+        return read_manifest(folder).seconds
+    except (ArtefactError, OSError):
+        return None

@@ -7,33 +7,51 @@ wrong; 2: the call is wrong; 130: interrupted.
 from __future__ import annotations
 
 import io
+import pickle
+import re
 import sys
 import traceback
+from types import ModuleType
 
 import click
 
 from colabel import __version__
-from colabel.cli.collective import collect_command, inspect_command, sweep_command
-from colabel.cli.data import check_command, convert_command
-from colabel.cli.demo import demo_command
-from colabel.cli.evaluate import evaluate_command, label_quality_command
-from colabel.cli.labels import export_command, label_command
-from colabel.cli.missing import missing_command
-from colabel.cli.output import configure_logging, fail
-from colabel.cli.plan import plan_command
-from colabel.cli.report import report_command
-from colabel.cli.run import distil_command, run_command, study_command, train_command, transfer_command
-from colabel.cli.search import index_command, rank_command, search_command
+from colabel.cli import compare_commands, dataset_commands, label_commands, search_commands, train_commands
+from colabel.cli.output import clean, configure_logging, fail
 from colabel.errors import ColabelError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_DISK_FULL = re.compile(r"No space left on device|os error 28|Disk quota exceeded")
+_GROUPS = {
+    "Bring data": dataset_commands,
+    "Train a retriever": train_commands,
+    "Look and label": label_commands,
+    "Search": search_commands,
+    "Compare systems": compare_commands,
+}
+"""What one wants to do → the module with the commands for it, in the order of the help."""
 
 
-@click.group(context_settings=_CONTEXT)
+class _Grouped(click.Group):
+    """Lists the commands by what one wants to do, each with the first sentence of its help."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, module in _GROUPS.items():
+            with formatter.section(title):
+                sentences = [(one.name or "", (one.help or "").partition("\n\n")[0]) for one in commands(module)]
+                formatter.write_dl(sentences)
+
+
+def commands(module: ModuleType) -> list[click.Command]:
+    """The commands that a module defines, in its order."""
+    return [value for value in vars(module).values() if isinstance(value, click.Command)]
+
+
+@click.group(cls=_Grouped, context_settings=_CONTEXT)
 @click.version_option(__version__, "-V", "--version", prog_name="colabel")
 @click.option("-v", "--verbose", is_flag=True, help="Show the warnings of the libraries as well.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("--debug", is_flag=True, help="Show a traceback where something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Only print errors.")
+@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 def cli(verbose: bool, quiet: bool, debug: bool) -> None:
     """Train retrievers from incomplete relevance labels.
 
@@ -42,31 +60,22 @@ def cli(verbose: bool, quiet: bool, debug: bool) -> None:
     configure_logging(verbose=verbose, quiet=quiet)
 
 
-for _command in (
-    check_command,
-    collect_command,
-    convert_command,
-    demo_command,
-    distil_command,
-    evaluate_command,
-    export_command,
-    index_command,
-    inspect_command,
-    label_command,
-    label_quality_command,
-    missing_command,
-    plan_command,
-    rank_command,
-    report_command,
-    run_command,
-    search_command,
-    study_command,
-    sweep_command,
-    train_command,
-    transfer_command,
-):
-    _command.context_settings.update(_CONTEXT)  # its help says so without a parent, too
-    cli.add_command(_command)
+for _module in _GROUPS.values():
+    for _command in commands(_module):
+        _command.context_settings.update(_CONTEXT)  # its help says so without a parent, too
+        cli.add_command(_command)
+
+
+def _unexpected(error: Exception) -> str:
+    """A sentence for what a library raised: what the user can mend, else a bug."""
+    if _DISK_FULL.search(str(error)):
+        return "no space left on the disk; make room and repeat the command, which continues"
+    if isinstance(error, pickle.UnpicklingError) or "torch.load" in str(error):
+        return (
+            "a model's weights are a pickle, which could run any code when it is read; expected safetensors "
+            "(model.safetensors): convert the checkpoint where you trust it"
+        )
+    return f"a bug in colabel: {type(error).__name__}: {error}. Run again with --debug before the command"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -79,9 +88,11 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = cli.main(args=arguments, prog_name="colabel", standalone_mode=False)
     except click.exceptions.Abort:
-        fail("interrupted; finished stages are kept and are not done again", 130)
+        fail("interrupted; finished stages are kept and will be skipped", 130)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(clean(shown.getvalue()), err=True, nl=False)
         sys.exit(2)
     except ColabelError as error:
         if debug:
@@ -94,5 +105,5 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        fail(f"a bug in colabel: {type(error).__name__}: {error}. Run again with --debug before the command", 1)
+        fail(_unexpected(error), 1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +17,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from colabel.errors import DataError
 from colabel.progress import SILENT, Progress, Task
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichBar
     from rich.progress import TaskID
 
+    from colabel.evaluation import Interval, PairedTest
+    from colabel.ranking.late_interaction import Hit
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tab and line feed, and those that turn the direction of a text around."""
 _LINE_SECONDS = 15.0  # at least, between two lines of progress where there is no terminal
 _AT_ONCE = 0.1  # seconds: what is reported so early was done by an earlier call
 _LINE_SHARE = 0.1  # of the time since the work began, so that a log of hours stays short
@@ -28,24 +36,40 @@ _EVEN = 20  # units from which on their times are taken to be alike
 
 
 def configure_logging(*, verbose: bool, quiet: bool) -> None:
-    """Log to stderr: information and warnings of ours, with --verbose those of the libraries as well."""
+    """Log to stderr: information and warnings of ours; with --verbose also details, and warnings of the libraries."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning" if verbose else "error")  # it resets its logger
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("colabel").setLevel(logging.ERROR if quiet else logging.INFO)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_CleanFormatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("colabel").setLevel(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO)
     for library in ("sentence_transformers", "transformers", "bm25s"):
         logging.getLogger(library).setLevel(logging.WARNING if verbose else logging.ERROR)
 
 
+class _CleanFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))
+
+
+def clean(text: str) -> str:
+    r"""A text with all characters that could control a terminal written as escapes, which are JSON's, too.
+
+    >>> print(clean("title\x1b]0;gone\x07"))
+    title\u001b]0;gone\u0007
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Print the sentence and leave."""
-    click.echo(f"colabel: {message}", err=True)
+    click.echo(clean(f"colabel: {message}"), err=True)
     sys.exit(code)
 
 
 def emit(text: str) -> None:
     """Data on stdout. A reader that has seen enough (``| head``) ends the program without an error."""
     try:
-        click.echo(text)
+        click.echo(clean(text))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
@@ -63,8 +87,12 @@ def beside(out: Path, purpose: str) -> Iterator[Path]:
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout."""
-    emit(json.dumps(value, indent=2, ensure_ascii=False))
+    """JSON on stdout; a number that is not finite has no place in it."""
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise DataError("a figure is not finite (nan or inf); is a model or an index damaged?") from None
+    emit(text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -81,6 +109,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def hit_lines(hit: Hit) -> list[str]:
+    """A hit for people: a head line, and its text in at most three lines."""
+    head = f"{hit.rank:>3}  {hit.score:.3f}  {hit.passage_id}"
+    title = f"  {hit.title}" if hit.title and hit.title != hit.passage_id else ""
+    body = textwrap.wrap(hit.text, width=96, max_lines=3, placeholder=" …")
+    return [head + title, *(f"     {line}" for line in body)]
+
+
+def difference_cells(test: PairedTest) -> list[str]:
+    """The mean difference and its interval."""
+    return [f"{test.difference.mean:+.4f}", interval_bounds(test.difference, "+")]
+
+
+def interval_text(interval: Interval) -> str:
+    """A mean with its interval."""
+    return f"{interval.mean:.4f} [{interval_bounds(interval)}]"
+
+
+def interval_bounds(interval: Interval, sign: str = "") -> str:
+    """The two bounds of an interval, or why there are none."""
+    if interval.low is None or interval.high is None:
+        return "one query"
+    return f"{interval.low:{sign}.4f}, {interval.high:{sign}.4f}"
 
 
 def rate(speed: float) -> str:

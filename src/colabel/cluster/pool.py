@@ -1,8 +1,8 @@
 """Worker processes that share work: bounded, and with nothing lost when one of them dies.
 
-Each worker is an actor with a :class:`~colabel.index.desk.Desk`. A call that a dead worker leaves behind goes to
-another one, and a new worker takes its place as soon as the cluster has room. What fails for a reason of its own, or
-again and again, ends the stage with an error that names it.
+Each worker is an actor with a :class:`~colabel.index.shard_plan.ShardCache`. A call that a dead worker leaves behind
+goes to another one, and a new worker takes its place as soon as the cluster has room. What fails for a reason of its
+own, or again and again, ends the stage with an error that names it.
 """
 
 from __future__ import annotations
@@ -10,50 +10,74 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from colabel.cluster.session import connect, load_ray
-from colabel.errors import ClusterError, ColabelError
-from colabel.index.desk import Desk, scratch_folder
+from colabel.errors import ClusterError, ColabelError, MissingExtraError
+from colabel.index.shard_plan import CACHE, ShardCache
 from colabel.settings import ComputeSettings
 
 log = logging.getLogger(__name__)
 
+RETRIES = 3
+"""How often an item is tried again after its worker died: memory may be short for a moment, not always."""
+PATIENCE = 600.0
+"""Seconds without any worker after which a stage gives up: a cluster that grows needs minutes to add a node."""
+_CPUS = 1  # cores of a worker: torch on one core does more per core than torch on several
 _DEPTH = 2  # calls a worker has at a time: the next one waits beside the one it works on
 _POLL_SECONDS = 1.0
 _WARN_SECONDS = 30.0
-_AGAIN_SECONDS = 60.0  # that a worker gets to start on the node of the one that died
+
+
+def load_ray() -> Any:
+    """Ray, or a sentence that says how to install it."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise MissingExtraError("ray", "ray", "'compute.engine = \"ray\"'") from None
+    return ray
+
+
+def connect(settings: ComputeSettings) -> Any:
+    """Ray, connected to the cluster of the settings; an open connection is kept."""
+    ray = load_ray()
+    if ray.is_initialized():
+        return ray
+    options: dict[str, Any] = {"address": settings.address}
+    if not settings.address:
+        options = {"address": "local", "include_dashboard": False}
+        if settings.workers:
+            options["num_cpus"] = settings.workers * _CPUS
+    try:
+        ray.init(**options, log_to_driver=False, logging_level=logging.WARNING)
+    except Exception as error:  # noqa: BLE001, a node that does not come up is a bare Exception of Ray's
+        where = settings.address or "this machine"
+        raise ClusterError(
+            f"no Ray cluster at '{where}': {error}. Start one with `ray start --head`, name its address in "
+            "'compute.address', or leave that empty"
+        ) from None
+    return ray
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkItem:
     """One call.
 
     Attributes:
-        function: a function of a module, called with the worker's desk, ``argument`` and whatever all tasks share.
+        function: a function of a module, called with the worker's cache, ``argument`` and whatever all items share.
         name: what an error calls it.
-        nodes: the nodes on which it should run, where any of their workers is alive; empty: anywhere.
-        strict: wait for a worker of ``nodes`` rather than give it to an idle one elsewhere.
+        node: where it should run if a worker there has room; empty: anywhere.
     """
 
     function: Callable[..., Any]
     argument: Any
     name: str
-    nodes: frozenset[str] = frozenset()
-    strict: bool = False
-
-
-@dataclass(frozen=True)
-class About:
-    """Where a worker lives."""
-
-    node: str
-    process: int
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,33 +90,28 @@ class _Failure:
 class Worker:
     """What runs in a worker process; made into an actor by :class:`WorkerPool`."""
 
-    def __init__(self, scratch: str) -> None:
-        self._desk = Desk(scratch_folder(scratch))
+    def __init__(self, cache: Path | None = None) -> None:
+        self._cache = ShardCache(cache or CACHE)  # the temporary folder of its own machine
 
-    def about(self) -> About:
-        """Where this worker lives."""
-        return About(load_ray().get_runtime_context().get_node_id(), os.getpid())
+    def node(self) -> str:
+        """The node that it lives on."""
+        return str(load_ray().get_runtime_context().get_node_id())
 
     def call(self, function: Callable[..., Any], argument: Any, *shared: Any) -> Any:
-        """The result of a task."""
+        """The result of an item."""
         try:
-            return function(self._desk, argument, *shared)
+            return function(self._cache, argument, *shared)
         except ColabelError as error:
             return _Failure(str(error))
 
 
 @dataclass(eq=False)
 class _Seat:
-    """A worker: being started (``about`` is None), at work, or dead and about to be replaced.
-
-    ``wanted`` is the node of the one whose place it takes: what that had on its disk is still there.
-    """
+    """A worker: being started (``node`` is None), at work, or dead and about to be replaced."""
 
     handle: Any
     ready: Any
-    wanted: str | None = None
-    since: float = field(default_factory=time.monotonic)
-    about: About | None = None
+    node: str | None = None
     dead: bool = False
 
 
@@ -101,90 +120,67 @@ class _Round:
     """The state of one :meth:`WorkerPool.map`."""
 
     waiting: deque[int] = field(default_factory=deque)
-    tasks: dict[int, Task] = field(default_factory=dict)
+    items: dict[int, WorkItem] = field(default_factory=dict)
     calls: dict[Any, tuple[_Seat, int]] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
 
 
-def worker_gpus(wanted: float, resources: Mapping[str, float]) -> float:
-    """GPUs of a worker; below 0: one, where the cluster has any.
-
-    >>> worker_gpus(-1, {"CPU": 8.0, "GPU": 2.0}), worker_gpus(-1, {"CPU": 8.0}), worker_gpus(0.5, {})
-    (1.0, 0.0, 0.5)
-    """
-    if wanted >= 0:
-        return wanted
-    return 1.0 if resources.get("GPU", 0) >= 1 else 0.0
-
-
 class WorkerPool:
-    """The workers of a cluster."""
+    """The workers of a cluster; each takes a core and, where the cluster has any, a GPU."""
 
-    def __init__(self, settings: ComputeSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: ComputeSettings,
+        *,
+        cpus: int = _CPUS,
+        retries: int = RETRIES,
+        patience: float = PATIENCE,
+        cache: Path | None = None,
+    ) -> None:
         self.ray = connect(settings)
-        self._gpus = worker_gpus(settings.gpus, self.ray.cluster_resources())
-        self._resources: dict[str, Any] = {"num_cpus": settings.cpus, "num_gpus": self._gpus, "max_restarts": 0}
-        if not self._gpus and self.ray.cluster_resources().get("GPU"):
-            self._resources["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}  # Ray would show it all of them
-        self._actor = self.ray.remote(Worker)
-        self._seats = [self._start() for _ in range(settings.workers or self._room())]
-        self._alone_since = self._arrived = time.monotonic()
+        has = self.ray.cluster_resources()
+        self._cpus, self._gpus = cpus, 1 if has.get("GPU", 0) >= 1 else 0
+        self._retries, self._patience, self._cache = retries, patience, cache
+        self._actor = self.ray.remote(Worker).options(
+            num_cpus=cpus, num_gpus=self._gpus, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+        room = has.get("GPU", 0) if self._gpus else has.get("CPU", 0) // cpus
+        self._seats = [self._start() for _ in range(settings.workers or max(1, int(room)))]
+        self._alone_since = time.monotonic()
         self._warned = False
 
     def __len__(self) -> int:
         return len(self._seats)
 
-    def workers(self) -> list[About]:
-        """The workers that are ready now."""
-        return [seat.about for seat in self._seats if seat.about is not None]
-
-    def everywhere(self, function: Callable[..., Any], argument: Any) -> Iterator[tuple[About, Any]]:
-        """Ask a worker of every node; nodes of which none is alive are left out."""
-        answered: set[str] = set()
-        lost = False
-        for attempt in range(2):
-            if attempt and not lost:
-                return
-            self._wait_for_all()  # a worker that died while it was idle has a successor on its node
-            asked = {seat.about.node: seat for seat in self._seats if seat.about is not None}
-            for node, seat in asked.items():
-                if node in answered:
-                    continue
-                try:
-                    answer = self.ray.get(seat.handle.call.remote(function, argument))
-                except self._lost():
-                    self._replace(seat)
-                    lost = True
-                    continue
-                answered.add(node)
-                yield seat.about or About(node, 0), answer
+    def nodes(self) -> list[str]:
+        """The nodes of the workers that are ready, one entry per worker."""
+        return [seat.node for seat in self._seats if seat.node is not None]
 
     def map(
-        self, tasks: Iterable[Task], shared: tuple[Any, ...] = (), *, window: int | None = None
-    ) -> Iterator[tuple[int, About, Any]]:
-        """Do all tasks; yields the number of each, who did it and the result, as they end.
+        self, items: Iterable[WorkItem], shared: tuple[Any, ...] = (), *, window: int | None = None
+    ) -> Iterator[tuple[int, str, Any]]:
+        """Do all items; yields the number of each, the node that did it and the result, as they end.
 
         Args:
-            shared: further arguments of every task; references to objects are resolved once a node.
-            window: how many tasks exist at a time, taken from ``tasks`` as others end. None: all.
+            shared: further arguments of every item; references to objects are resolved once per node.
+            window: how many items exist at a time, taken from ``items`` as others end. None: all.
 
         Raises:
-            ClusterError: a task failed, its workers died more than ``compute.retries`` times, or there has been no
-                worker for ``compute.patience`` seconds.
+            ClusterError: an item failed, its workers died too often, or there has been no worker for too long.
         """
-        numbered = iter(enumerate(tasks))
+        numbered = iter(enumerate(items))
         state = _Round()
-        self._wait_from_now()
+        if not self.nodes():  # what the driver did before needed no workers, and nobody looked whether any is ready
+            self._alone_since, self._warned = time.monotonic(), False
         while True:
-            room = None if window is None else max(0, window - len(state.tasks))
-            for number, task in itertools.islice(numbered, room):
-                state.tasks[number] = task
+            room = None if window is None else max(0, window - len(state.items))
+            for number, item in itertools.islice(numbered, room):
+                state.items[number] = item
                 state.waiting.append(number)
-            if not state.tasks:
+            if not state.items:
                 return
             self._assign(state, shared)
-            starting = {seat.ready: seat for seat in self._seats if seat.about is None}
+            starting = {seat.ready: seat for seat in self._seats if seat.node is None}
             done, _ = self.ray.wait([*state.calls, *starting], num_returns=1, timeout=_POLL_SECONDS)
             for reference in [reference for reference in done if reference in starting]:
                 self._seat(starting[reference])
@@ -194,15 +190,36 @@ class WorkerPool:
                 seat, number = state.calls[reference]
                 result = self._result(state, reference)
                 if result is not self._LOST:
-                    del state.tasks[number]
-                    yield number, seat.about or About("", 0), result
+                    del state.items[number]
+                    yield number, seat.node or "", result
+
+    def close(self) -> None:
+        """End the workers; those of a session that has ended are gone already."""
+        for seat in self._seats:
+            with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
+                self.ray.kill(seat.handle)
+        self._seats = []
 
     _LOST = object()
 
+    def _assign(self, state: _Round, shared: tuple[Any, ...]) -> None:
+        """Give waiting items to workers that have room, one round after another so that all get some."""
+        for depth in range(1, _DEPTH + 1):
+            for seat in self._seats:
+                busy = sum(owner is seat for owner, _ in state.calls.values())
+                if seat.node is None or busy >= depth or not state.waiting:
+                    continue
+                own = (number for number in state.waiting if state.items[number].node == seat.node)
+                free = (number for number in state.waiting if not state.items[number].node)
+                number = next(own, next(free, state.waiting[0]))
+                state.waiting.remove(number)
+                item = state.items[number]
+                state.calls[seat.handle.call.remote(item.function, item.argument, *shared)] = (seat, number)
+
     def _result(self, state: _Round, reference: Any) -> Any:
-        """The result of a call that has ended; ``_LOST`` where its worker died, and the task waits again."""
+        """The result of a call that has ended; ``_LOST`` where its worker died, and the item waits again."""
         seat, number = state.calls[reference]
-        task = state.tasks[number]
+        name = state.items[number].name
         try:
             result = self.ray.get(reference)
         except self._lost() as error:
@@ -211,10 +228,10 @@ class WorkerPool:
             return self._LOST
         except self.ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None) or error
-            raise ClusterError(f"{task.name}: {type(cause).__name__}: {cause}") from error
+            raise ClusterError(f"{name}: {type(cause).__name__}: {cause}") from error
         del state.calls[reference]
         if isinstance(result, _Failure):
-            raise ClusterError(f"{task.name}: {result.message}")
+            raise ClusterError(f"{name}: {result.message}")
         return result
 
     def _take_back(self, state: _Round, seat: _Seat, reason: str) -> None:
@@ -224,72 +241,26 @@ class WorkerPool:
             del state.calls[reference]
             state.waiting.appendleft(number)
         blamed = left[0][1]
-        name = state.tasks[blamed].name
+        name = state.items[blamed].name
         state.losses[blamed] = state.losses.get(blamed, 0) + 1
-        if state.losses[blamed] > self.settings.retries:
+        if state.losses[blamed] > self._retries:
             raise ClusterError(
-                f"{name}: its worker died {state.losses[blamed]} times, the last time with {reason}; the logs of Ray "
-                "may say why (memory?)"
+                f"{name}: its worker died {state.losses[blamed]} times, the last time with {reason}; Ray's logs may "
+                "say why (memory?)"
             )
-        log.warning("%s: its worker died; it is done again", name)
+        log.warning("%s: its worker died; trying again", name)
 
     def _lost(self) -> tuple[type[BaseException], ...]:
         errors = self.ray.exceptions
         return (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
 
-    def _assign(self, state: _Round, shared: tuple[Any, ...]) -> None:
-        """Give waiting tasks to workers that have room, one round after another so that all get some."""
-        nodes = {seat.about.node for seat in self._seats if seat.about is not None} | self._coming()
-        for depth in range(1, _DEPTH + 1):
-            for seat in self._seats:
-                busy = sum(owner is seat for owner, _ in state.calls.values())
-                if seat.about is None or busy >= depth:
-                    continue
-                number = self._choose(state, seat.about.node, nodes)
-                if number is not None:
-                    state.waiting.remove(number)
-                    task = state.tasks[number]
-                    reference = seat.handle.call.remote(task.function, task.argument, *shared)
-                    state.calls[reference] = (seat, number)
-
-    @staticmethod
-    def _choose(state: _Round, node: str, nodes: set[str]) -> int | None:
-        """The first task that belongs on a node, else one that may go there."""
-        for number in state.waiting:
-            if node in state.tasks[number].nodes:
-                return number
-        for number in state.waiting:
-            task = state.tasks[number]
-            if not task.nodes or not task.strict or not task.nodes & nodes:
-                return number
-        return None
-
-    def _coming(self) -> set[str]:
-        """Nodes that live and on which a worker is being started in the place of one that died.
-
-        Ray waits for room on such a node as long as it lives; after a while any other node will do.
-        """
-        starting = [seat for seat in self._seats if seat.about is None and seat.wanted is not None]
-        for seat in starting:
-            if time.monotonic() - seat.since > _AGAIN_SECONDS:
-                self._replace(seat)
-        wanted = {seat.wanted for seat in starting if not seat.dead and seat.wanted is not None}
-        return wanted & {node["NodeID"] for node in self.ray.nodes() if node["Alive"]} if wanted else set()
-
-    def _start(self, node: str | None = None) -> _Seat:
-        """Start a worker, on a certain node if it is there."""
-        place: Any = "SPREAD"
-        if node is not None:
-            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-            place = NodeAffinitySchedulingStrategy(node, soft=True)
-        handle = self._actor.options(**self._resources, scheduling_strategy=place).remote(self.settings.scratch)
-        return _Seat(handle, handle.about.remote(), node)
+    def _start(self) -> _Seat:
+        handle = self._actor.remote(self._cache)
+        return _Seat(handle, handle.node.remote())
 
     def _seat(self, seat: _Seat) -> None:
         try:
-            seat.about = self.ray.get(seat.ready)
-            self._arrived = time.monotonic()
+            seat.node = self.ray.get(seat.ready)
         except self._lost():
             self._replace(seat)
         except self.ray.exceptions.RayTaskError as error:
@@ -300,66 +271,23 @@ class WorkerPool:
         if not seat.dead:
             seat.dead = True
             self.ray.kill(seat.handle)  # where it is only out of reach, it must not go on
-            node = seat.about.node if seat.about is not None else None  # one attempt on its node
-            self._seats[self._seats.index(seat)] = self._start(node)
-
-    def _wait_for_all(self) -> None:
-        """Wait until all workers are ready, or some are and no more have come for a while."""
-        self._wait_from_now()
-        while starting := {seat.ready: seat for seat in self._seats if seat.about is None}:
-            last = max(self._arrived, *(seat.since for seat in starting.values()))
-            left = last + _WARN_SECONDS - time.monotonic()
-            if left <= 0 and self.workers():
-                return  # a node that was lost has left a place that nobody takes: it is waited for once
-            done, _ = self.ray.wait(list(starting), num_returns=1, timeout=max(_POLL_SECONDS, left))
-            for reference in done:
-                self._seat(starting[reference])
-            self._watch()
-
-    def _wait_from_now(self) -> None:
-        """Begin to count: what the driver did before had no need of workers, and nobody looked whether any is ready."""
-        if not self.workers():
-            self._alone_since, self._warned = time.monotonic(), False
+            self._seats[self._seats.index(seat)] = self._start()
 
     def _watch(self) -> None:
         """Give up, with the reason, once there has been no worker for too long."""
         now = time.monotonic()
-        if self.workers():
+        if self.nodes():
             self._alone_since, self._warned = now, False
             return
         waited = now - self._alone_since
-        if waited > min(_WARN_SECONDS, self.settings.patience) and not self._warned:
-            log.warning("no worker is ready yet; %s", self._needs())
-            self._warned = True
-        if waited > self.settings.patience:
-            self._alone_since = now
-            raise ClusterError(f"no worker has been ready for {waited:.0f} seconds: {self._needs()}")
-
-    def _needs(self) -> str:
-        has = {name: value for name, value in self.ray.cluster_resources().items() if name in ("CPU", "GPU")}
-        return (
-            f"a worker takes {self.settings.cpus} CPU and {self._gpus:g} GPU, and the cluster has "
-            f"{has.get('CPU', 0):g} CPU and {has.get('GPU', 0):g} GPU, some of them perhaps in use"
-        )
-
-    def _room(self) -> int:
-        """As many workers as the cluster has room for."""
         has = self.ray.cluster_resources()
-        rooms = [has.get("CPU", 0) // self.settings.cpus]
-        if self._gpus:
-            rooms.append(has.get("GPU", 0) // self._gpus)
-        room = max(1, int(min(rooms)))
-        if room < rooms[0]:
-            log.warning(
-                "%d workers, for each takes a GPU; where models compute on CPUs, compute.gpus = 0 allows %d",
-                room,
-                rooms[0],
-            )
-        return room
-
-    def close(self) -> None:
-        """End the workers; those of a session that has ended are gone already."""
-        for seat in self._seats:
-            with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
-                self.ray.kill(seat.handle)
-        self._seats = []
+        needs = (
+            f"a worker takes {self._cpus} CPU and {self._gpus} GPU, and the cluster has {has.get('CPU', 0):g} CPU and "
+            f"{has.get('GPU', 0):g} GPU, some of them perhaps in use"
+        )
+        if waited > min(_WARN_SECONDS, self._patience) and not self._warned:
+            log.warning("no worker is ready yet; %s", needs)
+            self._warned = True
+        if waited > self._patience:
+            self._alone_since = now
+            raise ClusterError(f"no worker has been ready for {waited:.0f} seconds: {needs}")

@@ -1,4 +1,6 @@
-"""The artefact of collective centroids, block by block.
+"""Feedback passages → collective centroids: cluster their tokens, name each cluster, weight it by σ (Eq. 6).
+
+No pass of the model is needed: vectors come from the index. The artefact is written block by block:
 
 block-00000.vectors.npy    float32 [queries, f_e, dimension], zeros where a query has fewer
 block-00000.sigma.npy      float32 [queries, f_e], σ, the IDF of each centroid's token
@@ -9,27 +11,151 @@ queries.*.npy              query ids
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
+from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.collective.expansion import Centroids
-from colabel.collective.extraction import extract
 from colabel.collective.feedback import choose_feedback
-from colabel.data.strings import StringTable
+from colabel.collective.kmeans import cluster, plus_plus_start, spread_start
+from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError, DataError
 from colabel.index import Index
+from colabel.index.store import VectorSource
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.ranking.rankings import BLOCK, block_name
 from colabel.settings import CollectiveSettings
+from colabel.workers import Workers
 
 STAGE = "centroids"
+NEIGHBOURS = 10
+"""Stored tokens among which the most frequent names a centroid."""
+_BATCH = 16  # queries clustered together by a thread: 16 × 540 points of 128 dimensions are 4 MB
+_GROUP = 256  # queries clustered by one job: whole batches, 20 to 40 MB of vectors
+
+IntArray = npt.NDArray[np.int64]
+
+
+def extract(
+    index: Index, feedback: IntArray, settings: CollectiveSettings, *, seed: int = 0, threads: int | None = None
+) -> Centroids:
+    """All clusters of each query with their tokens and σ, by falling σ: ``.first(f_e)`` are the collective centroids.
+
+    Equal σ are ordered by the cluster's number. A centroid without a token (all of its neighbours are special) comes
+    last with σ = 0.
+
+    Args:
+        feedback: rows of each query's feedback passages [queries, f_p], −1 where there are fewer.
+        seed: of the k-means++ start.
+    """
+    means = torch.zeros(len(feedback), settings.clusters, index.store.dimension)
+    counts = torch.zeros(len(feedback), dtype=torch.int64)
+    order = _by_size(index.store.lengths(feedback))
+    groups = [order[first : first + _GROUP] for first in range(0, len(order), _GROUP)]
+    jobs = ((np.unique(feedback[group]), _Job(feedback[group], settings, seed, threads)) for group in groups)
+    for group, (found, used) in zip(groups, index.over_vectors(_cluster, jobs), strict=True):
+        means[group], counts[group] = torch.from_numpy(np.array(found)), torch.from_numpy(np.array(used))
+    present = torch.arange(means.shape[1]) < counts[:, None]
+    token_ids = np.full(present.shape, -1, dtype=np.int32)
+    if bool(present.any()):
+        neighbours, _ = index.nearest_tokens(means[present], 1 if settings.token == "nearest" else NEIGHBOURS)
+        token_ids[present.numpy()] = most_frequent(neighbours)
+    sigma = np.maximum(index.idf(token_ids), 0.0).astype(np.float32)
+    by_sigma = np.argsort(-np.where(token_ids >= 0, sigma, -1.0), axis=1, kind="stable")
+    vectors = means.gather(1, torch.from_numpy(by_sigma)[..., None].expand(-1, -1, means.shape[2]))
+    sigma = np.take_along_axis(sigma, by_sigma, 1)
+    return Centroids(vectors, torch.from_numpy(sigma), np.take_along_axis(token_ids, by_sigma, 1))
+
+
+def most_frequent(neighbours: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The most frequent token id of each row [n, k] of neighbours, nearest first; ties go to the nearest; −1 is none.
+
+    >>> most_frequent(np.array([[7, 5, 5], [7, 5, 9], [-1, -1, -1]], dtype=np.int32)).tolist()
+    [5, 7, -1]
+    """
+    same = (neighbours[:, :, None] == neighbours[:, None, :]).sum(axis=2)
+    best = np.where(neighbours >= 0, same, 0).argmax(axis=1)
+    return np.asarray(neighbours[np.arange(len(neighbours)), best])
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Queries that are clustered together."""
+
+    feedback: IntArray
+    settings: CollectiveSettings
+    seed: int
+    threads: int | None
+
+
+def _cluster(vectors: VectorSource, job: _Job) -> tuple[npt.NDArray[np.float32], IntArray]:
+    means, counts = cluster_feedback(vectors, job.feedback, job.settings, seed=job.seed, threads=job.threads)
+    return means.numpy(), counts.numpy()
+
+
+def cluster_feedback(
+    store: VectorSource,
+    feedback: IntArray,
+    settings: CollectiveSettings,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Centroids float32 [queries, clusters, dimension] of each query's feedback and their number, int64 [queries]."""
+    centroids = torch.zeros(len(feedback), settings.clusters, store.dimension)
+    counts = torch.zeros(len(feedback), dtype=torch.int64)
+    sizes = store.lengths(feedback)
+    order = _by_size(sizes)
+
+    def work(batches: Iterator[IntArray]) -> None:
+        for batch in batches:
+            points, lengths = _points(store, feedback[batch], sizes[batch])
+            starts, used = _starts(points, sizes[batch], settings, seed)
+            centroids[batch] = cluster(points, lengths, starts, used)
+            counts[batch] = used
+
+    with Workers(threads) as workers:
+        workers.share([order[first : first + _BATCH] for first in range(0, len(order), _BATCH)], work)
+    return centroids, counts
+
+
+def _by_size(sizes: IntArray) -> IntArray:
+    """Queries that have feedback tokens, most tokens first: similar sizes together need little padding."""
+    totals = sizes.sum(axis=1)
+    return np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
+
+
+def _points(store: VectorSource, rows: IntArray, sizes: IntArray) -> tuple[Tensor, Tensor]:
+    """Token vectors [queries, longest, dimension] of some queries' feedback and how many each has."""
+    lengths = torch.from_numpy(sizes.sum(axis=1))
+    points = torch.zeros(len(rows), int(lengths.max()), store.dimension)
+    stored = torch.from_numpy(store.vectors(rows[rows >= 0])[0])
+    ends = np.cumsum(lengths.numpy())
+    for place, (length, end) in enumerate(zip(lengths.tolist(), ends.tolist(), strict=True)):
+        points[place, :length] = stored[end - length : end]
+    return points, lengths
+
+
+def _starts(points: Tensor, sizes: IntArray, settings: CollectiveSettings, seed: int) -> tuple[Tensor, Tensor]:
+    """Where each query's clusters start, [queries, clusters, dimension], and how many it has."""
+    starts = torch.zeros(len(points), settings.clusters, points.shape[2])
+    counts = torch.zeros(len(points), dtype=torch.int64)
+    for place, lengths in enumerate(sizes.tolist()):
+        if settings.start == "k-means++":
+            begin = plus_plus_start(points[place, : sum(lengths)], settings.clusters, seed)
+        else:
+            begin = points[place, spread_start(lengths, settings.clusters)]
+        starts[place, : len(begin)] = begin
+        counts[place] = len(begin)
+    return starts, counts
 
 
 def build_centroids(
@@ -51,11 +177,12 @@ def build_centroids(
     if labelled is not None:
         inputs["labelled"] = labels_used(labelled)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
+    kept["labelled_weight"] = 3.0  # a former setting: with it, centroids of earlier versions stay up to date
 
     def write(space: Workspace) -> Mapping[str, Any]:
         return _write(space, index, ranking, settings, labelled, seed, progress)
 
-    build(out, Plan(STAGE, kept, inputs, seed=seed), write)
+    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
     return CentroidStore(out)
 
 
@@ -117,7 +244,7 @@ def _write(
             feedback = choose_feedback(np.asarray(rows), settings, positives)
             found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
             arrays = {
-                "feedback": feedback.rows.astype(np.int32),
+                "feedback": feedback.astype(np.int32),
                 "sigma": found.sigma.numpy(),
                 "tokens": found.token_ids,
                 "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole

@@ -8,7 +8,6 @@ and its treatment of empty clusters, so that a query's centroids are those that 
     lengths   int64 [queries], how many points are real
     starts    float32 [queries, clusters, dimension]
     counts    int64 [queries], how many clusters are real: a query with few tokens has fewer
-    weights   float32 [queries, longest], how much a point counts in its cluster's mean; None: 1
 """
 
 from __future__ import annotations
@@ -22,21 +21,13 @@ from torch import Tensor
 _TOLERANCE = 1e-4  # scikit-learn's default: relative to the mean variance of the features
 
 
-def cluster(
-    points: Tensor,
-    lengths: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    weights: Tensor | None = None,
-    *,
-    iterations: int = 300,
-) -> Tensor:
+def cluster(points: Tensor, lengths: Tensor, starts: Tensor, counts: Tensor, *, iterations: int = 300) -> Tensor:
     """Cluster every query's points from the given starts.
 
     Returns:
         Centroids float32 like ``starts``, zeros where a query has fewer clusters.
     """
-    work = _Batch.of(points, lengths, starts, counts, weights)
+    work = _Batch.of(points, lengths, starts, counts)
     result = work.centroids.clone()
     active = torch.arange(len(points))  # the query behind each place of the batch
     running = torch.ones(len(points), dtype=torch.bool)
@@ -54,20 +45,12 @@ def cluster(
     return result
 
 
-def assign(points: Tensor, lengths: Tensor, centroids: Tensor, counts: Tensor) -> Tensor:
-    """Each point's nearest centroid, int64 [queries, longest]; −1 behind a query's points."""
-    work = _Batch.of(points, lengths, centroids, counts, None)
-    nearest, _ = work.nearest()
-    return nearest.masked_fill(work.padding, -1)
-
-
 @dataclass
 class _Batch:
     """Points, clusters and the state of Lloyd's algorithm for some queries."""
 
     points: Tensor
-    weighted: Tensor  # points times their weights
-    weights: Tensor  # 0 behind a query's points
+    real: Tensor  # float32 [queries, longest]: 1 for a point, 0 behind a query's points
     padding: Tensor  # bool [queries, longest]: no point here
     unused: Tensor  # bool [queries, clusters]: no cluster here
     tolerance: Tensor
@@ -75,14 +58,12 @@ class _Batch:
     labels: Tensor
 
     @classmethod
-    def of(cls, points: Tensor, lengths: Tensor, starts: Tensor, counts: Tensor, weights: Tensor | None) -> _Batch:
+    def of(cls, points: Tensor, lengths: Tensor, starts: Tensor, counts: Tensor) -> _Batch:
         padding = torch.arange(points.shape[1]) >= lengths[:, None]
         unused = torch.arange(starts.shape[1]) >= counts[:, None]
-        real = (~padding).to(points.dtype)
         return cls(
             points=points,
-            weighted=points if weights is None else points * weights[..., None],
-            weights=real if weights is None else real * weights,
+            real=(~padding).to(points.dtype),
             padding=padding,
             unused=unused,
             tolerance=_TOLERANCE * _mean_variance(points, lengths),
@@ -92,10 +73,7 @@ class _Batch:
 
     def part(self, kept: Tensor) -> _Batch:
         """The same for some of the queries."""
-        whole = self.weighted is self.points
-        points = self.points[kept]
-        others = (self.weights, self.padding, self.unused, self.tolerance, self.centroids, self.labels)
-        return _Batch(points, points if whole else self.weighted[kept], *(values[kept] for values in others))
+        return _Batch(*(values[kept] for values in vars(self).values()))
 
     def step(self) -> Tensor:
         """One iteration for all; returns which queries are finished by scikit-learn's rule, bool [queries]."""
@@ -123,8 +101,8 @@ class _Batch:
         """Means of the clusters; an empty one takes the point farthest from its own centroid, as scikit-learn does."""
         queries, clusters, dimension = self.centroids.shape
         place = (nearest + torch.arange(queries)[:, None] * clusters).flatten()
-        sums = torch.zeros(queries * clusters, dimension).index_add_(0, place, self.weighted.flatten(0, 1))
-        sizes = torch.zeros(queries * clusters).index_add_(0, place, self.weights.flatten())
+        sums = torch.zeros(queries * clusters, dimension).index_add_(0, place, self.points.flatten(0, 1))
+        sizes = torch.zeros(queries * clusters).index_add_(0, place, self.real.flatten())
         sums, sizes = sums.view(queries, clusters, dimension), sizes.view(queries, clusters)
         empty = (sizes == 0) & ~self.unused
         if bool(empty.any()):
@@ -139,11 +117,11 @@ class _Batch:
         holes = torch.nonzero(empty).flatten().tolist()
         farthest = torch.argsort(distances, descending=True, stable=True)[: len(holes)].tolist()
         for hole, point in zip(holes, farthest, strict=True):
-            former, weight = int(nearest[point]), self.weights[query, point]
-            sums[former] -= self.weighted[query, point]
-            sizes[former] -= weight
-            sums[hole] = self.weighted[query, point]
-            sizes[hole] = weight
+            former = int(nearest[point])
+            sums[former] -= self.points[query, point]
+            sizes[former] -= 1
+            sums[hole] = self.points[query, point]
+            sizes[hole] = 1
 
 
 def _mean_variance(points: Tensor, lengths: Tensor) -> Tensor:
@@ -171,21 +149,6 @@ def spread_start(lengths: Sequence[int], clusters: int) -> list[int]:
     shares = _shares(lengths, clusters)
     chosen, first = [], 0
     for length, share in zip(lengths, shares, strict=True):
-        chosen += [first + place * length // share for place in range(share)]
-        first += length
-    return chosen
-
-
-def top_passage_start(lengths: Sequence[int], clusters: int) -> list[int]:
-    """Evenly spaced tokens of the first passage; where it has too few, the next ones fill up.
-
-    >>> top_passage_start([8, 4], clusters=4)
-    [0, 2, 4, 6]
-    """
-    chosen: list[int] = []
-    first = 0
-    for length in lengths:
-        share = min(length, clusters - len(chosen))
         chosen += [first + place * length // share for place in range(share)]
         first += length
     return chosen

@@ -8,6 +8,7 @@ knowledge.json  the index and the split that it belongs to
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -19,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import folder_lock, read_manifest, write_json
+from colabel.artefacts import assemble, read_manifest
 from colabel.collective.centroids import CentroidStore, build_centroids
-from colabel.collective.expansion import Centroids
+from colabel.collective.expansion import Centroids, expand, expansion_weights
 from colabel.data import Dataset
 from colabel.data.splits import TRAIN
 from colabel.encode import QueryStore, build_query_store
@@ -29,6 +30,7 @@ from colabel.errors import ArtefactError, DataError, SettingsError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranking, open_ranking, rank
+from colabel.ranking.late_interaction import Hit, hits
 from colabel.settings import CollectiveSettings
 
 log = logging.getLogger(__name__)
@@ -120,27 +122,105 @@ def collect(
     queries = dataset.split_queries(split)
     if not queries:
         raise DataError(f"the split '{split}' of {dataset.name} has no queries")
-    with folder_lock(out):
-        (out / _FILE).unlink(missing_ok=True)  # until all parts fit together again
+
+    def make() -> Mapping[str, Any]:
         encoder = read_manifest(index.encoder_folder).fingerprint
-        build_query_store(index.encoder, encoder, queries, out / "queries", progress)
-        ranking = rank(
-            LateInteraction(index, "theta", progress=progress), queries, out / "ranking", depth=depth, progress=progress
-        )
+        build_query_store(lambda: index.encoder, encoder, queries, out / "queries", progress)
+        ranker = LateInteraction(index, "theta", progress=progress)
+        ranking = rank(ranker, queries, out / "ranking", depth=depth, run_file=False, progress=progress)
         labelled = dataset.positives(split) if settings.feedback != "top" else None
         build_centroids(index, ranking, settings, out / "centroids", labelled=labelled, seed=seed, progress=progress)
         place = os.path.relpath(index.folder.resolve(), out.resolve())
-        write_json(out / _FILE, {"split": split, "index": place, "settings": settings.as_dict()})
+        return {"split": split, "index": place, "settings": settings.as_dict()}
+
+    assemble(out, _FILE, make)
     knowledge = Knowledge(out, index)
     _say_fallbacks(knowledge)
     return knowledge
 
 
 def open_knowledge(
-    folder: Path, index: Index | None = None, *, open_index: Callable[[Path], Index] = Index.open
+    folder: Path | str, index: Index | None = None, *, open_index: Callable[[Path], Index] = Index.open
 ) -> Knowledge:
     """Open a finished knowledge folder; ``open_index`` opens the index that it remembers, where none is given."""
-    return Knowledge(folder, index, open_index)
+    return Knowledge(Path(folder), index, open_index)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpansionToken:
+    """A centroid's token: its piece of text, σ, and the weight with which the centroid counts."""
+
+    token: str
+    token_id: int
+    sigma: float
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """A query with its feedback, its expansion, and its best passages by φ and by the teacher score."""
+
+    query_id: str
+    text: str
+    beta: float
+    feedback: list[Hit]
+    tokens: list[ExpansionToken]
+    before: list[Hit]
+    after: list[Hit]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "query_id": self.query_id,
+            "query": self.text,
+            "beta": self.beta,
+            "feedback": [hit.as_dict() for hit in self.feedback],
+            "expansion": [dataclasses.asdict(token) for token in self.tokens],
+            "before": [hit.as_dict() for hit in self.before],
+            "after": [hit.as_dict() for hit in self.after],
+        }
+
+
+def inspect(knowledge: Knowledge, query_id: str, *, count: int = 5, beta: float | None = None) -> Inspection:
+    """Show one query of a knowledge folder; ``before`` ranks by φ, ``after`` searches with the expanded query.
+
+    Args:
+        count: passages shown before and after.
+        beta: None: that of the folder's settings.
+    """
+    text = knowledge.queries.text(query_id)
+    index, settings = knowledge.index, knowledge.settings
+    beta = settings.beta if beta is None else beta
+    query = knowledge.queries.vectors([query_id])
+    centroids = knowledge.centroids([query_id])
+    weights = expansion_weights(centroids.sigma, knowledge.queries.lengths([query_id]), beta, settings.expansion_scale)
+    kept = np.flatnonzero(centroids.token_ids[0] >= 0)
+    pieces = index.encoder.tokens(centroids.token_ids[0][kept].tolist())
+    tokens = [
+        ExpansionToken(
+            piece, int(centroids.token_ids[0, place]), float(centroids.sigma[0, place]), float(weights[0, place])
+        )
+        for piece, place in zip(pieces, kept, strict=True)
+    ]
+    rows, scores = index.search(query, count)
+    after_rows, after_scores = index.search(expand(query, centroids, beta, settings.expansion_scale), count)
+    return Inspection(
+        query_id,
+        text,
+        beta,
+        _feedback(index, knowledge, query_id),
+        tokens,
+        hits(index, rows[0], scores[0]),
+        hits(index, after_rows[0], after_scores[0]),
+    )
+
+
+def _feedback(index: Index, knowledge: Knowledge, query_id: str) -> list[Hit]:
+    """Feedback passages with φ of each; labelled ones may stand anywhere in θ's ranking."""
+    rows = knowledge.feedback([query_id])[0].astype(np.int64)
+    rows = rows[rows >= 0]
+    scores = index.store.score(knowledge.queries.vectors([query_id]), rows[None])
+    return hits(index, rows, scores[0])
 
 
 def _say_fallbacks(knowledge: Knowledge) -> None:
@@ -158,7 +238,7 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / _FILE
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
-        settings = CollectiveSettings.from_mapping(table["settings"])
+        settings = CollectiveSettings.from_manifest(table["settings"])
         return {"split": str(table["split"]), "index": str(table["index"]), "settings": settings}
     except FileNotFoundError:
         what = "holds no finished knowledge" if folder.is_dir() else "does not exist"

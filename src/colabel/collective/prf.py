@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import fingerprint
+from colabel.collective.centroids import extract
 from colabel.collective.expansion import Centroids, expand
-from colabel.collective.extraction import extract
 from colabel.collective.feedback import choose_feedback
 from colabel.encode import encode_queries_checked
 from colabel.index import Index
-from colabel.index.rescore import rescore
+from colabel.index.exact import rescore
 from colabel.progress import SILENT, Progress
 from colabel.settings import CollectiveSettings
 
@@ -22,7 +22,7 @@ class PrfRanker:
     """Searches, expands the query with the collective centroids of its top f_p passages, and ranks again.
 
     ``rerank = False``, the ranker, searches again with the expanded query; ``rerank = True``, the re-ranker, only
-    scores the first candidates anew, so it finds no other passages.
+    scores the first candidates again, so it finds no other passages.
     """
 
     def __init__(

@@ -1,12 +1,11 @@
-"""Data in: one file per format, one Dataset for all later stages."""
+"""Data in: one class per format, one Dataset for all later stages."""
 
 from colabel.data.checking import CheckReport, check
 from colabel.data.conversion import convert
 from colabel.data.dataset import Dataset
-from colabel.data.hiding import hide_labels
-from colabel.data.load import load_dataset, open_source, reopen_passages
+from colabel.data.load import load_dataset, load_recipe, open_source, reopen_passages, resolve_paths
 from colabel.data.passages import PassageTable
-from colabel.data.triples import read_triples
+from colabel.data.splits import hide_labels
 
 __all__ = [
     "CheckReport",
@@ -16,7 +15,8 @@ __all__ = [
     "convert",
     "hide_labels",
     "load_dataset",
+    "load_recipe",
     "open_source",
-    "read_triples",
     "reopen_passages",
+    "resolve_paths",
 ]

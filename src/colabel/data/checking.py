@@ -1,4 +1,4 @@
-"""Read a dataset once and report all that it holds and all that is wrong with it."""
+"""Validate a dataset: report its contents and every problem found."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from colabel.data.labels import LabelReader, read_query_texts, refuse_visible
-from colabel.data.load import open_source, relevance_cutoff
+from colabel.data.formats import Source
+from colabel.data.load import LabelReader, open_source, read_query_texts, refuse_visible, relevance_cutoff
 from colabel.data.passages import verify_ids
-from colabel.data.problems import Collected, Problem
-from colabel.data.source import Source
-from colabel.data.splits import DEV, TRAIN, leaks, split_names
-from colabel.data.strings import StringTable, StringTableBuilder
+from colabel.data.splits import DEV, TRAIN, hold_out, leaks, split_names
+from colabel.data.string_table import StringTable, StringTableBuilder
+from colabel.data.text_lines import Collected, Problem
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import DataSettings
 from colabel.types import Qrels
@@ -128,9 +127,16 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
         query_words=Lengths.of([len(text.split()) for text in queries.values()]),
         relevant_from=cutoff,
         relevant_from_reason=reason,
-        held_out_share=settings.holdout if TRAIN in labels and DEV not in labels else None,
+        held_out_share=_held_out(labels, queries, settings.holdout),
         problems=problems,
     )
+
+
+def _held_out(labels: Mapping[str, Qrels], queries: Mapping[str, str], share: float) -> float | None:
+    """The share of train that becomes dev, 0 where that is no query at all; None where there is a dev split."""
+    if TRAIN not in labels or DEV in labels:
+        return None
+    return share if hold_out(labels[TRAIN], queries, share)[1] else 0.0
 
 
 def _check_passages(source: Source, problems: Collected, progress: Progress) -> tuple[StringTable, array[int]]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import Manifest, Plan, Workspace, build, fingerprint
-from colabel.data.beir import HIDDEN_FILE
+from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint
 from colabel.data.dataset import Dataset
-from colabel.data.hiding import hidden_labels
-from colabel.data.trec import document_text, qrel_lines
+from colabel.data.formats.folders import HIDDEN_FILE, document_text
+from colabel.data.splits import hidden_labels
+from colabel.data.text_lines import qrel_lines
 from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress, track
 from colabel.types import Passage, Qrel, Qrels
-
-Formatter = Callable[[Passage], str]
 
 
 def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress = SILENT) -> Manifest:
@@ -32,7 +30,7 @@ def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress
         raise UsageError(f"{dataset.name} has hidden labels, for which the {to} format has no place; convert to beir")
     if dataset.passages.path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{out} holds the collection that is to be converted; choose another output folder")
-    plan = Plan("convert", {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}, _inputs(dataset))
+    plan = Spec("convert", {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}, _inputs(dataset))
 
     def write(space: Workspace) -> Mapping[str, Any]:
         writers[to](space, dataset, progress)
@@ -61,9 +59,9 @@ def _ordered(labels: Qrels) -> list[Any]:
 
 
 def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "corpus.jsonl", _passages(dataset, _beir_passage, progress))
+    _write_lines(space, "corpus.jsonl", map(_beir_passage, _passages(dataset, progress)))
     queries = ({"_id": query_id, "text": text} for query_id, text in dataset.queries.items())
-    _write_lines(space, "queries.jsonl", (json.dumps(row, ensure_ascii=False) + "\n" for row in queries))
+    _write_lines(space, "queries.jsonl", map(_json_line, queries))
     for split in dataset.splits:
         _write_lines(space, f"qrels/{split}.tsv", _beir_qrels(dataset.labels(split)))
     if hidden := hidden_labels(dataset):
@@ -71,31 +69,27 @@ def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
 
 
 def _write_trec(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "documents.trec", _passages(dataset, document_text, progress))
-    for split in dataset.splits:
-        _write_lines(space, f"topics.{split}.tsv", _tsv_queries(dataset.split_queries(split)))
-        _write_lines(space, f"qrels.{split}.txt", qrel_lines(_labels(dataset.labels(split))))
-    _write_unlabelled(space, "topics", dataset)
+    _write_lines(space, "documents.trec", map(document_text, _passages(dataset, progress)))
+    _write_splits(space, dataset, "topics", "txt", " ")
 
 
 def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "collection.tsv", _passages(dataset, _tsv_passage, progress))
+    lines = (f"{passage.id}\t{_flat(passage.full_text)}\n" for passage in _passages(dataset, progress))
+    _write_lines(space, "collection.tsv", lines)
+    _write_splits(space, dataset, "queries", "tsv", "\t")
+
+
+def _write_splits(space: Workspace, dataset: Dataset, name: str, ending: str, separator: str) -> None:
+    """A query file and a label file per split, and a query file for the queries of no split."""
+    rest = dict(dataset.queries)
     for split in dataset.splits:
-        _write_lines(space, f"queries.{split}.tsv", _tsv_queries(dataset.split_queries(split)))
-        _write_lines(space, f"qrels.{split}.tsv", (line.replace(" ", "\t") for line in _trec_rows(dataset, split)))
-    _write_unlabelled(space, "queries", dataset)
-
-
-def _write_unlabelled(space: Workspace, name: str, dataset: Dataset) -> None:
-    """Queries of no split, which formats with a query file per split would lose."""
-    labelled = {query_id for split in dataset.splits for query_id in dataset.labels(split)}
-    rest = {query_id: text for query_id, text in dataset.queries.items() if query_id not in labelled}
+        queries = dataset.split_queries(split)
+        rest = {query_id: text for query_id, text in rest.items() if query_id not in queries}
+        _write_lines(space, f"{name}.{split}.tsv", _tsv_queries(queries))
+        lines = qrel_lines(_labels(dataset.labels(split)))
+        _write_lines(space, f"qrels.{split}.{ending}", (line.replace(" ", separator) for line in lines))
     if rest:
         _write_lines(space, f"{name}.unlabelled.tsv", _tsv_queries(rest))
-
-
-def _trec_rows(dataset: Dataset, split: str) -> Iterator[str]:
-    return qrel_lines(_labels(dataset.labels(split)))
 
 
 def _write_lines(space: Workspace, name: str, lines: Iterable[str]) -> None:
@@ -105,18 +99,17 @@ def _write_lines(space: Workspace, name: str, lines: Iterable[str]) -> None:
         file.writelines(lines)
 
 
-def _passages(dataset: Dataset, formatter: Formatter, progress: Progress) -> Iterator[str]:
-    passages = track(dataset.passages, progress, "writing passages", len(dataset.passages), "passages")
-    return (formatter(passage) for passage in passages)
+def _passages(dataset: Dataset, progress: Progress) -> Iterable[Passage]:
+    return track(dataset.passages, progress, "writing passages", len(dataset.passages), "passages")
 
 
 def _beir_passage(passage: Passage) -> str:
-    row = {"_id": passage.id, "title": passage.title, "text": passage.text}
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    metadata = {"metadata": dict(passage.metadata)} if passage.metadata else {}
+    return _json_line({"_id": passage.id, "title": passage.title, "text": passage.text, **metadata})
 
 
-def _tsv_passage(passage: Passage) -> str:
-    return f"{passage.id}\t{_flat(passage.full_text)}\n"
+def _json_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
 def _tsv_queries(queries: Mapping[str, str]) -> Iterator[str]:
@@ -124,7 +117,7 @@ def _tsv_queries(queries: Mapping[str, str]) -> Iterator[str]:
 
 
 def _flat(text: str) -> str:
-    """Tab-separated files have one record a line: any white space becomes a space."""
+    """Tab-separated files have one record per line: any white space becomes a space."""
     return " ".join(text.split())
 
 
@@ -135,6 +128,6 @@ def _beir_qrels(labels: Qrels) -> Iterator[str]:
 
 
 def _labels(labels: Qrels) -> Iterator[Qrel]:
-    for query_id, rels in labels.items():
-        for passage_id, grade in rels.items():
-            yield Qrel(query_id, passage_id, grade)
+    return (
+        Qrel(query_id, passage_id, grade) for query_id, rels in labels.items() for passage_id, grade in rels.items()
+    )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from colabel.artefacts import fingerprint
 from colabel.data.passages import PassageTable
 from colabel.data.splits import DEV, TRAIN
 from colabel.errors import DataError
+from colabel.settings import DataSettings
 from colabel.types import Qrels
 
 
@@ -27,7 +30,7 @@ class Dataset:
         dev_from_train: whether dev is a share of the source's training queries that was held out.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
-    through :func:`colabel.data.hiding.hidden_labels`.
+    through :func:`colabel.data.splits.hidden_labels`.
     """
 
     name: str
@@ -39,6 +42,32 @@ class Dataset:
     _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
     dev_from_train: bool = False
+
+    @classmethod
+    def from_records(
+        cls, passages: Any, queries: Any = (), labels: Any = (), *, name: str = "records", cache: Path | None = None
+    ) -> Dataset:
+        """A dataset from what is in memory: lists of dicts, mappings, pandas, polars or Arrow tables.
+
+        Args:
+            passages: id, title and text by their columns' names, as in a catalogue; other columns are metadata. A
+                mapping is id → text.
+            queries: id and text; a mapping is id → text. Left out: a collection to search alone.
+            labels: query_id, passage_id and, if given, grade and split (default: train). A mapping is query id →
+                passage ids or query id → passage id → grade, or split → such a mapping.
+            name: what reports call it.
+            cache: a folder for the passages, as in :func:`colabel.load_dataset`.
+
+        Example:
+            >>> caves = Dataset.from_records({"d1": "A cave in a glacier."}, {"q1": "ice cave"}, {"q1": ["d1"]})
+            >>> caves.passages[0].text, caves.queries, caves.labels("train")
+            ('A cave in a glacier.', {'q1': 'ice cave'}, {'q1': {'d1': 1}})
+        """
+        from colabel.data.formats.in_memory import RecordsSource
+        from colabel.data.load import read_dataset
+
+        source = RecordsSource(passages, queries, labels, name)
+        return read_dataset(source, DataSettings(source=name), cache=cache)
 
     @property
     def splits(self) -> tuple[str, ...]:

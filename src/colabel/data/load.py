@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
-from colabel.data.beir import BeirSource
 from colabel.data.dataset import Dataset
-from colabel.data.hf import HuggingFaceSource
-from colabel.data.hiding import hide_labels
-from colabel.data.irds import IrdsSource
-from colabel.data.jsonl import JsonlSource
-from colabel.data.labels import LabelReader, read_query_texts, refuse_visible
-from colabel.data.msmarco import MsMarcoSource
+from colabel.data.formats import FORMATS, Source
+from colabel.data.formats.clicks import CLICKS, Clicks, read_clicks
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
-from colabel.data.problems import Problems, Strict
-from colabel.data.records import BEIR_COLUMNS, read_qrels, read_queries
-from colabel.data.source import LineFile, Located, Source
-from colabel.data.splits import DEV, TRAIN, hold_out, leaks, split_names
-from colabel.data.trec import TrecSource
+from colabel.data.splits import DEV, TRAIN, hide_labels, hold_out, leaks, split_names
+from colabel.data.text_lines import (
+    BAD_GRADE,
+    BEIR_COLUMNS,
+    CONFLICTING_LABEL,
+    DROPPED_LABEL,
+    DUPLICATE_QUERY,
+    HIDDEN_AND_VISIBLE,
+    REPEATED_LABEL,
+    REPEATED_QUERY,
+    UNKNOWN_PASSAGE,
+    UNKNOWN_QUERY,
+    Collected,
+    Kind,
+    Located,
+    Problems,
+    Strict,
+    read_qrels,
+    read_queries,
+)
 from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress
-from colabel.settings import DataSettings
-from colabel.types import Passage, Qrel, Qrels, Query
-
-_FOLDER_FORMATS = (BeirSource, MsMarcoSource, TrecSource)
+from colabel.settings import DataSettings, Recipe
+from colabel.settings.recipe import read_recipe
+from colabel.types import Qrel, Qrels, Query
 
 
 def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, progress: Progress = SILENT) -> Dataset:
@@ -36,13 +46,19 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
         data: a name as in :func:`open_source`, or settings for anything beyond the defaults.
         cache: a folder for the passage offsets (and the unpacked corpus where it was compressed), reused by
             later calls. Without one, a temporary folder is used.
-        progress: who is told how far reading is.
+        progress: where to report how far reading is.
 
     Queries that stand in two splits are left out of the earlier one (train before dev before test). Where there
     is no dev split, a share of train becomes one.
     """
     settings = data if isinstance(data, DataSettings) else DataSettings(source=str(data))
-    source = open_source(settings, cache)
+    return read_dataset(open_source(settings, cache), settings, cache=cache, progress=progress)
+
+
+def read_dataset(
+    source: Source, settings: DataSettings, *, cache: Path | None = None, progress: Progress = SILENT
+) -> Dataset:
+    """The dataset of an open source; see :func:`load_dataset`."""
     problems = Strict()
     passages = open_passages(source, problems, cache, progress)
     queries = read_query_texts(source, problems)
@@ -67,12 +83,42 @@ def load_dataset(data: str | Path | DataSettings, *, cache: Path | None = None, 
     )
     if settings.keep_labels is None or TRAIN not in labels:
         return dataset
-    return hide_labels(dataset, settings.keep_labels, settings.hide_seed)
+    return hide_labels(dataset, settings.keep_labels)
 
 
 def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
     """The passages of a dataset alone: from the cache where they were unpacked to it, else from their source."""
     return open_unpacked(cache) or open_passages(open_source(settings, cache), Strict(), cache)
+
+
+def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file; ``overrides`` are ``section.key=value`` strings with TOML values.
+
+    Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data; those of
+    ``overrides`` are relative to the current folder, where they were typed.
+    """
+    return read_recipe(path, overrides, resolve_paths)
+
+
+def resolve_paths(data: DataSettings, folder: Path | None = None, keep: Collection[str] = ()) -> DataSettings:
+    """The settings with their paths seen from ``folder``; without one absolute, to be understood in any folder.
+
+    Args:
+        keep: settings such as ``data.source`` that stay as they are.
+    """
+
+    def at(key: str, path: str) -> str:
+        return path if key in keep else str(Path(path).resolve() if folder is None else folder / path)
+
+    known, name = _format_of(data.source)
+    prefix = f"{known.prefix}:" if known else ""
+    labels = data.labels if "data.labels" in keep else {s: at(f"data.labels.{s}", p) for s, p in data.labels.items()}
+    return dataclasses.replace(
+        data,
+        source=data.source if known and not known.is_path else prefix + at("data.source", name),
+        queries=tuple(at("data.queries", path) for path in data.queries),
+        labels=labels,
+    )
 
 
 def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
@@ -84,12 +130,31 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
     Raises:
         UsageError: there is no such file or folder, or it holds no known format.
     """
-    base = _base_source(settings, cache)
-    if not settings.queries and not settings.labels:
-        return base
-    columns = {**BEIR_COLUMNS, **settings.columns}
-    queries = tuple(Path(path) for path in settings.queries)
-    return ExtendedSource(base, queries, {split: Path(path) for split, path in settings.labels.items()}, columns)
+    known, name = _format_of(settings.source)
+    base = (known or _recognised(Path(name))).open(name, settings, cache)
+    return cast("Source", _Extended(base, settings)) if settings.queries or settings.labels else base
+
+
+def _format_of(source: str) -> tuple[type[Source] | None, str]:
+    """The format that a prefix names and what stands behind it; None and all of it where there is no prefix."""
+    prefix, colon, name = source.partition(":")
+    for known in FORMATS:
+        if prefix and prefix == known.prefix and (colon or known.bare):
+            return known, name
+    return None, source
+
+
+def _recognised(path: Path) -> type[Source]:
+    """The format of a path without a prefix."""
+    expected = "; expected " + ", ".join(known.spelling for known in FORMATS)
+    try:
+        for known in FORMATS:
+            if known.recognises(path):
+                return known
+        what = "holds no collection of a known format" if path.exists() else "does not exist"
+    except (OSError, ValueError) as error:
+        what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    raise UsageError(f"dataset '{path}' {what}{expected}")
 
 
 def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
@@ -102,59 +167,6 @@ def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
     if re.search(r"trec-dl|dl-?(19|20)(\b|-)", source.name.lower()):
         return 2, "the convention of TREC-DL"
     return 1, "the default"
-
-
-def _base_source(settings: DataSettings, cache: Path | None) -> Source:
-    kind, colon, rest = settings.source.partition(":")
-    columns = {**BEIR_COLUMNS, **settings.columns}
-    if kind == "pydocs":
-        return _pydocs(rest if colon else None, cache)
-    if colon and kind == "irds":
-        return IrdsSource(tuple(rest.split("+")))
-    if colon and kind == "hf":
-        return HuggingFaceSource(_folder(Path(rest)), columns)
-    if colon and kind == "jsonl":
-        return JsonlSource(_file(Path(rest)), columns)
-    folder = _folder(Path(settings.source))
-    for known in _FOLDER_FORMATS:
-        if not known.recognises(folder):
-            continue
-        if known is BeirSource:
-            return BeirSource(folder, columns)
-        if settings.columns:
-            raise UsageError(f"'data.columns' does not apply to {folder}, whose files have no column names")
-        return known(folder)
-    raise UsageError(
-        f"{folder} holds no collection: expected corpus.jsonl (BEIR), collection.tsv (MS MARCO) or documents.trec "
-        "(TREC), each plain or .gz. For other JSON lines use jsonl:FILE, for Hugging Face data hf:FOLDER"
-    )
-
-
-def _pydocs(size: str | None, cache: Path | None) -> Source:
-    from colabel.data.pydocs import PydocsSource
-
-    if size is not None and not re.fullmatch(r"[1-9][0-9]{0,6}", size):
-        raise UsageError(f"'pydocs:{size}': expected a number of passages, such as pydocs:4000")
-    return PydocsSource(None if size is None else int(size), cache)
-
-
-def _folder(path: Path) -> Path:
-    try:
-        if path.is_dir():
-            return path
-        what = "is a file; expected a folder (or jsonl:FILE)" if path.exists() else "does not exist"
-    except (OSError, ValueError) as error:
-        what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
-    raise UsageError(
-        f"dataset '{path}' {what}. A dataset is a BEIR, MS MARCO or TREC folder, irds:ID, hf:FOLDER, jsonl:FILE, "
-        "pydocs or pydocs:N"
-    )
-
-
-def _file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    raise UsageError(f"jsonl:{path}: no such file")
 
 
 def _settle_splits(
@@ -170,57 +182,153 @@ def _settle_splits(
     hidden = {query_id: rels for query_id, rels in hidden.items() if query_id in labels.get(TRAIN, {})}
     if TRAIN in labels and DEV not in labels and share > 0:
         labels[TRAIN], dev = hold_out(labels[TRAIN], queries, share)
-        labels[DEV] = {query_id: {**rels, **hidden.get(query_id, {})} for query_id, rels in dev.items()}
+        if dev:
+            labels[DEV] = {query_id: {**rels, **hidden.get(query_id, {})} for query_id, rels in dev.items()}
         hidden = {query_id: rels for query_id, rels in hidden.items() if query_id in labels[TRAIN]}
     return labels, hidden
 
 
-@dataclasses.dataclass(frozen=True)
-class ExtendedSource:
-    """A source with more query files, and with label files that add to or replace its splits."""
+class _Extended:
+    """A source with more query files, and label files that add to or replace its splits; all else is the base's."""
 
-    base: Source
-    query_files: tuple[Path, ...]
-    label_files: Mapping[str, Path]
-    columns: Mapping[str, str]
+    def __init__(self, base: Source, settings: DataSettings) -> None:
+        self.base, self.columns = base, {**BEIR_COLUMNS, **settings.columns}
+        self.query_files = settings.queries
+        self.label_files = {split: path for split, path in settings.labels.items() if split != CLICKS}
+        self.log, self.least = settings.labels.get(CLICKS, ""), settings.min_clicks
+        self._clicks: Clicks | None = None
 
-    @property
-    def name(self) -> str:
-        """The base's name."""
-        return self.base.name
+    def clicks(self, problems: Problems) -> Clicks:
+        """The click log, read once; it fills train alone where there are labels to test with."""
+        if self._clicks is None:
+            alone = not self.base.splits() and not self.label_files
+            empty = Clicks([], {})
+            self._clicks = read_clicks(Path(self.log), self.least, alone, problems) if self.log else empty
+        return self._clicks
 
-    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
-        """The base's passages."""
-        return self.base.passages(problems)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
 
     def queries(self, problems: Problems) -> Iterator[Located[Query]]:
-        """The base's queries, then those of the files."""
         yield from self.base.queries(problems)
         for path in self.query_files:
-            yield from read_queries(path, problems, self.columns)
+            yield from read_queries(Path(path), problems, self.columns)
+        yield from self.clicks(problems).queries
 
     def splits(self) -> tuple[str, ...]:
-        """Splits of both."""
-        return tuple(sorted({*self.base.splits(), *self.label_files}))
+        clicked = self.clicks(Collected()).labels
+        return tuple(sorted({*self.base.splits(), *self.label_files, *clicked}))
 
     def labels(self, split: str, problems: Problems) -> Iterator[Located[Qrel]]:
-        """From the file where one is named, else from the base."""
         if split in self.label_files:
-            return read_qrels(self.label_files[split], problems, self.columns)
-        return self.base.labels(split, problems)
+            yield from read_qrels(Path(self.label_files[split]), problems, self.columns)
+        elif split in self.base.splits():
+            yield from self.base.labels(split, problems)
+        yield from self.clicks(problems).labels.get(split, ())
 
-    def hidden(self, problems: Problems) -> Iterator[Located[Qrel]]:
-        """The base's hidden labels."""
-        return self.base.hidden(problems)
 
-    def line_file(self) -> LineFile | None:
-        """The base's corpus file."""
-        return self.base.line_file()
+def read_query_texts(
+    source: Source, problems: Problems, places: dict[str, tuple[str, int]] | None = None
+) -> dict[str, str]:
+    """Query id → text of a source; the first of several with one id is kept. Fills ``places`` with (file, line)."""
+    texts: dict[str, str] = {}
+    for located in source.queries(problems):
+        query = located.value
+        if query.id not in texts:
+            texts[query.id] = query.text
+            if places is not None:
+                places[query.id] = (located.file, located.line)
+        elif texts[query.id] == query.text:
+            problems.add(REPEATED_QUERY, located.file, located.line, f"query '{query.id}' appears twice")
+        else:
+            message = f"query '{query.id}' appears twice with different texts"
+            problems.add(DUPLICATE_QUERY, located.file, located.line, message)
+    return texts
 
-    def corpus_fingerprint(self) -> str:
-        """Of the base's corpus."""
-        return self.base.corpus_fingerprint()
 
-    def provenance(self) -> dict[str, str]:
-        """The base's."""
-        return self.base.provenance()
+def refuse_visible(hidden: Qrels, train: Qrels, file: str, problems: Problems) -> None:
+    """Report labels that are hidden and visible at once: they would count as found again without being found."""
+    for query_id, labels in hidden.items():
+        for passage_id in labels.keys() & train.get(query_id, {}).keys():
+            message = f"query '{query_id}', passage '{passage_id}' is both hidden and visible in train"
+            problems.add(HIDDEN_AND_VISIBLE, file, None, message)
+
+
+class Everything:
+    """Holds whatever it is asked for: for ids that cannot be checked."""
+
+    def __contains__(self, value: object) -> bool:
+        """Always."""
+        return True
+
+
+EVERYTHING = Everything()
+
+
+class LabelReader:
+    """Reads label streams against the queries and passages that exist.
+
+    Attributes:
+        negative: query id → passage id → the grade below 0 that was read as 0, where ``negative_is_zero``; elsewhere
+            such grades are a problem.
+    """
+
+    def __init__(
+        self,
+        queries: Container[str],
+        passages: Container[str],
+        problems: Problems,
+        *,
+        drop_unknown: bool,
+        negative_is_zero: bool = False,
+    ) -> None:
+        self._queries = queries
+        self._passages = passages
+        self._problems = problems
+        self._drop_unknown = drop_unknown
+        self._negative_is_zero = negative_is_zero
+        self.negative: dict[str, dict[str, int]] = {}
+
+    def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
+        """Query id → passage id → grade."""
+        labels: dict[str, dict[str, int]] = {}
+        for located in stream:
+            label = located.value
+            grade = self._counted(located)
+            if grade is None or self._unknown(located):
+                continue
+            known = labels.setdefault(label.query_id, {})
+            pair = f"query '{label.query_id}', passage '{label.passage_id}'"
+            before = known.get(label.passage_id)
+            if before is None:
+                known[label.passage_id] = grade
+            elif before == grade:
+                self._report(REPEATED_LABEL, located, f"{pair} appears twice")
+            else:
+                self._report(CONFLICTING_LABEL, located, f"{pair} has grade {grade} here and {before} before")
+        return labels
+
+    def _counted(self, located: Located[Qrel]) -> int | None:
+        """The grade that a label counts with; None for one that was reported."""
+        grade = located.value.grade
+        if grade >= 0:
+            return grade
+        if self._negative_is_zero:
+            self.negative.setdefault(located.value.query_id, {})[located.value.passage_id] = grade
+            return 0
+        self._report(BAD_GRADE, located, f"the grade is {grade}; expected 0 or more")
+        return None
+
+    def _unknown(self, located: Located[Qrel]) -> bool:
+        label = located.value
+        if label.query_id not in self._queries:
+            kind, what = UNKNOWN_QUERY, f"query '{label.query_id}'"
+        elif label.passage_id not in self._passages:
+            kind, what = UNKNOWN_PASSAGE, f"passage '{label.passage_id}'"
+        else:
+            return False
+        self._report(DROPPED_LABEL if self._drop_unknown else kind, located, f"{what} does not exist")
+        return True
+
+    def _report(self, kind: Kind, located: Located[Qrel], message: str) -> None:
+        self._problems.add(kind, located.file, located.line, message)

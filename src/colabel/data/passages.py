@@ -14,12 +14,18 @@ from typing import IO, Any
 
 import numpy as np
 
-from colabel.artefacts import Plan, Workspace, build, read_manifest
-from colabel.data.beir import parse_passage
-from colabel.data.problems import DUPLICATE_PASSAGE, EMPTY_FILE, Problems
-from colabel.data.records import Malformed
-from colabel.data.source import LineFile, Source
-from colabel.data.strings import StringTable, StringTableBuilder
+from colabel.artefacts import Spec, Workspace, build, read_manifest
+from colabel.data.formats import LineFile, Source
+from colabel.data.string_table import StringTable, StringTableBuilder
+from colabel.data.text_lines import (
+    BEIR_COLUMNS,
+    DUPLICATE_PASSAGE,
+    EMPTY_FILE,
+    Malformed,
+    Problems,
+    json_row,
+    passage_from_row,
+)
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress, track
 from colabel.types import Passage
@@ -101,12 +107,16 @@ class PassageTable:
         return self.ids.rows(passage_ids)
 
 
+def _parse_unpacked(text: str) -> Passage:
+    return passage_from_row(json_row(text), BEIR_COLUMNS)
+
+
 def open_passages(
     source: Source, problems: Problems, cache: Path | None = None, progress: Progress = SILENT
 ) -> PassageTable:
     """Index the passages of a source once, under ``cache``, and open them.
 
-    A plain file with one passage a line is read in place; anything else is unpacked into the artefact. Without
+    A plain file with one passage per line is read in place; anything else is unpacked into the artefact. Without
     a cache the artefact lives in a temporary folder for as long as the table does.
     """
     if cache is None:
@@ -122,12 +132,12 @@ def open_passages(
         corpus = source.corpus_fingerprint()
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=str(error.filename or source.name)) from None
-    plan = Plan("passages", {"provenance": source.provenance()}, {"corpus": corpus}, format=1)
+    plan = Spec("passages", {"provenance": source.provenance()}, {"corpus": corpus}, format=1)
     target = cache / "passages"
     manifest = build(target, plan, lambda space: _write(space, source, line_file, problems, progress))
     ids = StringTable.open(target, "ids")
     offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
-    opened = line_file or LineFile(target / _UNPACKED, parse_passage)
+    opened = line_file or LineFile(target / _UNPACKED, _parse_unpacked)
     return PassageTable(opened.path, opened.parse, offsets, ids, manifest.inputs["corpus"])
 
 
@@ -139,7 +149,7 @@ def open_unpacked(cache: Path) -> PassageTable | None:
     manifest = read_manifest(target, "passages")
     offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
     ids = StringTable.open(target, "ids")
-    return PassageTable(target / _UNPACKED, parse_passage, offsets, ids, manifest.inputs["corpus"])
+    return PassageTable(target / _UNPACKED, _parse_unpacked, offsets, ids, manifest.inputs["corpus"])
 
 
 def _write(
@@ -165,11 +175,11 @@ def _write(
 
 
 def verify_ids(table: StringTable, file: str, lines: Sequence[int], problems: Problems) -> None:
-    """Report an empty collection and every id that stands twice; ``lines`` holds the line of each row."""
+    """Report an empty collection and every repeated id; ``lines`` holds the line of each row."""
     if not len(table):
         problems.add(EMPTY_FILE, file, None, "the collection has no passages")
     for first, later in table.duplicates():
-        message = f"passage '{table[later]}' stands also at line {lines[first]}"
+        message = f"passage '{table[later]}' is also at line {lines[first]}"
         problems.add(DUPLICATE_PASSAGE, file, lines[later], message)
 
 
@@ -189,8 +199,10 @@ def _collect(
         if unpacked is None:
             offsets.append(located.offset)
             continue
-        row = {"_id": passage.id, "title": passage.title, "text": passage.text}
-        raw = json.dumps(row, ensure_ascii=False).encode("utf-8") + b"\n"
+        row: dict[str, Any] = {"_id": passage.id, "title": passage.title, "text": passage.text}
+        if passage.metadata:
+            row["metadata"] = dict(passage.metadata)
+        raw = json.dumps(row, ensure_ascii=False, default=str).encode("utf-8") + b"\n"
         unpacked.write(raw)
         offsets.append(end)
         end += len(raw)

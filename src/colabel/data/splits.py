@@ -1,15 +1,24 @@
-"""Splits: which are train, dev and test, a dev split where there is none, and no query in two of them."""
+"""Splits: which are train, dev and test, a dev split where there is none, and no query in two of them.
+
+Labels can be hidden on purpose, to measure how many are found again. What is hidden leaves :class:`Dataset`
+altogether: training code has no way to see it. :func:`hidden_labels` is for label-quality code alone, which a test of
+the architecture enforces.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from colabel.data.problems import DEV_IN_TRAIN, TEST_IN_DEV, TEST_IN_TRAIN, Kind
-from colabel.errors import DataError
+from colabel.data.text_lines import DEV_IN_TRAIN, TEST_IN_DEV, TEST_IN_TRAIN, Kind
+from colabel.errors import DataError, SettingsError
 from colabel.types import Qrels
+
+if TYPE_CHECKING:
+    from colabel.data.dataset import Dataset
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 _ALIASES = {"validation": DEV, "valid": DEV, "val": DEV, "dev.small": DEV, "training": TRAIN, "testing": TEST}
@@ -85,8 +94,41 @@ def stable_fraction(text: str, salt: str) -> float:
 def hold_out(train: Qrels, queries: Mapping[str, str], share: float) -> tuple[Qrels, Qrels]:
     """Split train into (train, dev) by a hash of the query's text: ``share`` of the queries become dev.
 
-    The text decides and not the id, so that two queries of one text never end up on both sides.
+    The text decides and not the id, so that two queries of one text never end up on both sides. Of a few queries it may
+    be none; and it is none where nothing would be left to train on.
     """
     held = {query_id for query_id in train if stable_fraction(normalise_query(queries[query_id]), "dev") < share}
     rest = {query_id: labels for query_id, labels in train.items() if query_id not in held}
+    if not rest:
+        return train, {}
     return rest, {query_id: labels for query_id, labels in train.items() if query_id in held}
+
+
+def hide_labels(dataset: Dataset, keep: int = 1, seed: int = 0) -> Dataset:
+    """Keep ``keep`` positives of each train query and hide the others; dev and test stay whole.
+
+    Which ones are kept depends on the seed and the two ids alone, so neither the order of the labels nor other
+    queries matter. Judged non-relevant passages (grade below the cut-off) stay visible.
+
+    Example:
+        >>> sparse = hide_labels(load_dataset("nfcorpus"), keep=1, seed=0)  # doctest: +SKIP
+    """
+    if keep < 1:
+        raise SettingsError(f"'data.keep_labels' is {keep}; expected a whole number of at least 1")
+    positives = dataset.positives(TRAIN)
+    visible: dict[str, dict[str, int]] = {}
+    hidden = {query_id: dict(labels) for query_id, labels in dataset._hidden.items()}
+    for query_id, labels in dataset.labels(TRAIN).items():
+        ranked = sorted(
+            positives.get(query_id, ()), key=lambda passage: stable_fraction(passage, f"{seed}\0{query_id}")
+        )
+        away = set(ranked[keep:])
+        visible[query_id] = {passage: grade for passage, grade in labels.items() if passage not in away}
+        if away:
+            hidden.setdefault(query_id, {}).update({p: grade for p, grade in labels.items() if p in away})
+    return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: visible}, _hidden=hidden)
+
+
+def hidden_labels(dataset: Dataset) -> Qrels:
+    """The hidden labels of the train queries. Only for measuring label quality, never for training."""
+    return dataset._hidden

@@ -1,7 +1,7 @@
 """Text → token vectors with aligned token ids."""
 
+from colabel.encode.colbert import open_checkpoint, open_encoder, prepare_encoder
 from colabel.encode.encoder import EncodedPassages, EncodedQueries, Encoder, encode_queries_checked
-from colabel.encode.prepare import open_encoder, prepare_encoder
 from colabel.encode.query_store import QueryStore, build_query_store
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "QueryStore",
     "build_query_store",
     "encode_queries_checked",
+    "open_checkpoint",
     "open_encoder",
     "prepare_encoder",
 ]

@@ -7,24 +7,88 @@ bias-free projection; unit vectors. Queries are filled up with [MASK], scored an
 
 from __future__ import annotations
 
-import logging
+import random
 import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from colabel.encode.quiet import no_progress_bars
-from colabel.encode.weights import check_exists, is_late_interaction
+from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
+from colabel.data import PassageTable
+from colabel.encode.encoder import Encoder, no_progress_bars
+from colabel.encode.weights import check_exists, is_late_interaction, resolve_model, weights_fingerprint
 from colabel.errors import UsageError
 from colabel.settings import EncoderSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
-log = logging.getLogger(__name__)
-
+PROJECTION_SAMPLE = 512
+"""Passages from which the projection's principal directions are computed: tens of thousands of token vectors."""
+PROJECTION_SEED = 0
+"""Seed of a random projection and of that sample: seeds of a study repeat training, not the encoder."""
+_STAGE = "encoder"
+_PROJECTED_AT_ONCE = 32
 _UNUSED_MARKERS = ("[unused0]", "[unused1]")
 _ADDED_MARKERS = ("[Q]", "[D]")
+
+
+def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path) -> Manifest:
+    """Write the encoder to ``out``: a ColBERT checkpoint as it is, or a plain encoder made into one.
+
+    A plain encoder's projection is computed from a sample of ``passages``, so it depends on the collection.
+    """
+    model = resolve_model(settings.model)
+    check_exists(model)
+    plain = not is_late_interaction(model)
+    inputs = {"weights": weights_fingerprint(model)}
+    if plain and settings.projection == "pca":
+        inputs["passages"] = passages.fingerprint
+    drawn = {"projection_sample": PROJECTION_SAMPLE, "projection_seed": PROJECTION_SEED}
+    kept = {**settings.effective(), **drawn} if plain else {}
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        encoder, converted = load_or_convert(model, settings, choose_device(settings.device))
+        if converted and settings.projection == "pca":
+            fit_projection(encoder, sample_texts(passages), settings.dimension)
+        with no_progress_bars():
+            encoder.save(str(space.folder), create_model_card=False)
+        return {"dimension": encoder.get_embedding_dimension(), "converted": converted}
+
+    return build(out, Spec(_STAGE, kept, inputs, seed=PROJECTION_SEED), write)
+
+
+def open_encoder(folder: Path, settings: EncoderSettings) -> Encoder:
+    """Load a prepared encoder."""
+    read_manifest(folder, _STAGE)
+    return open_checkpoint(folder, settings.device)
+
+
+def open_checkpoint(folder: Path, device: str = "auto") -> Encoder:
+    """Load any late-interaction checkpoint, such as a student."""
+    device = choose_device(device)
+    on_cpu = torch.device(device).type == "cpu"
+    model = load_checkpoint(str(folder), device, torch.float32 if on_cpu else torch.float16)
+    refuse_token_pooling(model)
+    return Encoder(model)
+
+
+def choose_device(name: str) -> str:
+    """'auto' is the first CUDA device where there is one, else the CPU; anything else must exist."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"'encoder.device' is '{name}'; expected 'auto', 'cpu', 'cuda' or 'cuda:N'") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"'encoder.device' is '{name}', and this machine has {torch.cuda.device_count()} CUDA devices; use 'auto' "
+            "or 'cpu'"
+        )
+    return name
 
 
 def load_checkpoint(model: str, device: str, dtype: torch.dtype = torch.float32) -> MultiVectorEncoder:
@@ -77,7 +141,7 @@ def convert_plain(loaded: MultiVectorEncoder, settings: EncoderSettings) -> Mult
     if settings.dimension > width:
         raise UsageError(f"'encoder.dimension' is {settings.dimension}; expected at most {width}, the encoder's width")
     weight = torch.empty(settings.dimension, width)
-    torch.nn.init.normal_(weight, std=0.02, generator=torch.Generator().manual_seed(settings.projection_seed))
+    torch.nn.init.normal_(weight, std=0.02, generator=torch.Generator().manual_seed(PROJECTION_SEED))
     device = loaded.device
     projection = Dense(
         width,
@@ -142,3 +206,56 @@ def _fitting_length(transformer: Any, length: int, key: str) -> int:
     if isinstance(positions, int) and length > positions:
         raise UsageError(f"'{key}' is {length}; expected at most {positions}, the encoder's number of positions")
     return length
+
+
+def sample_texts(passages: PassageTable) -> list[str]:
+    """Texts of a seeded sample of the non-empty passages, by row."""
+    wanted = min(len(passages), 2 * PROJECTION_SAMPLE)  # twice as many: some may be empty
+    rows = random.Random(PROJECTION_SEED).sample(range(len(passages)), wanted)
+    texts = [text for row in rows if (text := passages[row].full_text)][:PROJECTION_SAMPLE]
+    if not texts:
+        raise UsageError("all of the sampled passages are empty; there is nothing to encode")
+    return texts
+
+
+def principal_directions(moments: torch.Tensor, dimension: int) -> torch.Tensor:
+    """The ``dimension`` leading eigenvectors of second moments Σ v·vᵀ, as rows.
+
+    Args:
+        moments: float64 [width, width].
+
+    Returns:
+        float32 [dimension, width] with orthonormal rows; signs are fixed (largest entry positive), so the same
+        vectors give the same matrix.
+    """
+    _, directions = torch.linalg.eigh(moments)  # ascending
+    leading = directions.flip(1)[:, :dimension].T
+    largest = leading.abs().argmax(dim=1, keepdim=True)
+    signed: torch.Tensor = leading * leading.gather(1, largest).sign()
+    return signed.float().contiguous()
+
+
+def fit_projection(model: MultiVectorEncoder, texts: Sequence[str], dimension: int) -> None:
+    """Set the model's projection to the principal directions of its token vectors on ``texts``.
+
+    Each token vector is scaled to unit length first: a few outlier tokens (such as [SEP]) are long and would take
+    the leading directions for themselves.
+    """
+    transformer: Any = model[0]
+    projection: Any = model[1]
+    moments = torch.zeros(projection.in_features, projection.in_features, dtype=torch.float64)
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(texts), _PROJECTED_AT_ONCE):
+            batch = list(texts[start : start + _PROJECTED_AT_ONCE])
+            features = model.preprocess(batch, prompt=model.prompts["document"], task="document")
+            features = {
+                key: value.to(model.device) if hasattr(value, "to") else value for key, value in features.items()
+            }
+            mask = features["attention_mask"].bool()
+            vectors = transformer(features)["token_embeddings"][mask].float()
+            unit = torch.nn.functional.normalize(vectors, dim=-1).cpu().double()
+            moments += unit.T @ unit
+    directions = principal_directions(moments, dimension)
+    with torch.no_grad():
+        projection.linear.weight.copy_(directions)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BATCH_TOKENS = 4096
+"""Padded tokens that go through the model at once: bounds the memory whatever the length of the passages."""
 _TOKENISED_AT_ONCE = 256
 _BATCHES_BETWEEN_TRIMS = 16
 
@@ -55,7 +57,7 @@ class EncodedQueries:
 class Encoder:
     """Encodes queries and passages. Same numbers as ``MultiVectorEncoder.encode_query`` and ``encode_document``."""
 
-    def __init__(self, model: MultiVectorEncoder, batch_tokens: int = 4096) -> None:
+    def __init__(self, model: MultiVectorEncoder, batch_tokens: int = BATCH_TOKENS) -> None:
         self.model = model
         self.batch_tokens = batch_tokens
         self.model.eval()
@@ -92,34 +94,30 @@ class Encoder:
         """Token ids as readable pieces."""
         return list(self._tokenizer.convert_ids_to_tokens(list(token_ids)))
 
-    def encode_queries(self, texts: Sequence[str], batch_size: int = 64, progress: Progress = SILENT) -> EncodedQueries:
+    def encode_queries(self, texts: Sequence[str], batch_size: int = 64) -> EncodedQueries:
         """Vectors of queries, in their order."""
         for number, text in enumerate(texts):
             if not text.strip():
                 raise DataError(f"query {number + 1} of {len(texts)} is empty; a query needs at least one word")
         vectors, token_ids = [], []
-        task = progress.start("encoding queries", len(texts), "queries")
         for start in range(0, len(texts), batch_size):
-            batch = texts[start : start + batch_size]
-            features = self._forward(batch, "query")
+            features = self._forward(texts[start : start + batch_size], "query")
             mask = features["attention_mask"].bool()
             vectors.append((features["token_embeddings"].float() * mask.unsqueeze(-1)).cpu())
             token_ids.append(features["input_ids"].masked_fill(~mask, -1).cpu())
-            task.advance(len(batch))
-        task.close()
         if not texts:
             return EncodedQueries(torch.zeros(0, 1, self.dimension), torch.zeros(0, 1, dtype=torch.int64), ())
         cut = self._cut_queries(texts)
         if cut:
             _warn_once(f"{cut} of {len(texts)} queries are longer than the model takes and were cut")
         unreadable = tuple(number for number, text in enumerate(texts) if not self._readable(text))
-        return EncodedQueries(_stack(vectors, 0.0), _stack(token_ids, -1), unreadable)
+        return EncodedQueries(stack(vectors), stack(token_ids, -1), unreadable)
 
     def encode_passages(self, texts: Sequence[str], progress: Progress = SILENT) -> EncodedPassages:
         """Vectors of passages, in their order, computed in batches of similar length.
 
         An empty text has no tokens. The caller bounds the memory by the number of texts it passes: about
-        260 bytes a token at 128 dimensions.
+        260 bytes per token at 128 dimensions.
         """
         lengths = self._lengths(texts)
         limit = self.passage_limit
@@ -129,7 +127,6 @@ class Encoder:
         vectors: list[np.ndarray | None] = [None] * len(texts)
         token_ids: list[np.ndarray | None] = [None] * len(texts)
         task = progress.start("encoding passages", len(texts), "passages")
-        start = time.perf_counter()
         for number, rows in enumerate(length_batches(lengths, self.batch_tokens)):
             if number % _BATCHES_BETWEEN_TRIMS == 0:
                 give_memory_back()
@@ -147,8 +144,6 @@ class Encoder:
                 token_ids[row] = batch_ids[place][kept].numpy()
             task.advance(len(rows))
         task.close()
-        seconds = time.perf_counter() - start
-        log.debug("encoded %d passages, %.0f a second", len(texts), len(texts) / max(seconds, 1e-9))
         return self._join(vectors, token_ids, truncated)
 
     def _forward_passages(self, texts: list[str], rows: list[int]) -> dict[str, Any]:
@@ -232,6 +227,20 @@ def give_memory_back() -> None:
         trim(0)
 
 
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing bars of its own while it reads or writes weights."""
+    from transformers.utils import logging
+
+    enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if enabled:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Group rows of similar length so that each group, padded to its longest, has at most ``batch_tokens`` tokens.
 
@@ -278,12 +287,9 @@ def _warn_once(sentence: str) -> None:
     log.warning("%s", sentence)
 
 
-def _stack(parts: list[torch.Tensor], fill: float) -> torch.Tensor:
+def stack(parts: Sequence[torch.Tensor], fill: float = 0.0) -> torch.Tensor:
     """Concatenate batches [b, length, …] of different lengths, filling up to the longest."""
     longest = max(part.shape[1] for part in parts)
-    padded = []
-    for part in parts:
-        missing = longest - part.shape[1]
-        widths = (0, 0, 0, missing) if part.dim() == 3 else (0, missing)
-        padded.append(torch.nn.functional.pad(part, widths, value=fill))
+    widths = [(0, 0) * (part.dim() - 2) + (0, longest - part.shape[1]) for part in parts]
+    padded = [torch.nn.functional.pad(part, width, value=fill) for part, width in zip(parts, widths, strict=True)]
     return torch.cat(padded)

@@ -8,7 +8,7 @@ texts.*.npy   their texts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
-from colabel.data.strings import StringTable
+from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
+from colabel.data.string_table import StringTable
 from colabel.encode.encoder import Encoder, encode_queries_checked
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress
@@ -71,19 +71,22 @@ class QueryStore:
 
 
 def build_query_store(
-    encoder: Encoder,
+    encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
     queries: Mapping[str, str],
     out: Path,
     progress: Progress = SILENT,
 ) -> QueryStore:
-    """Encode queries (id → text) into ``out``; an interrupted run continues with the next block."""
+    """Encode queries (id → text) into ``out``; an interrupted run continues with the next block.
+
+    ``encoder`` is opened only where there is something to encode.
+    """
     inputs = {"encoder": encoder_fingerprint, "queries": fingerprint(list(queries.items()))}
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, encoder, queries, progress)
+        return _write(space, encoder(), queries, progress)
 
-    build(out, Plan(STAGE, {}, inputs), write)
+    build(out, Spec(STAGE, {}, inputs), write)
     return QueryStore(out)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from colabel.errors import DataError, MissingExtraError, UsageError
 MINILM = "minilm"
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}  # ColBERT is PyLate's name
+HUB_SECONDS = 10  # to wait for the hub
 _PYLATE_KEYS = ("query_prefix", "document_prefix", "attend_to_expansion_tokens", "do_query_expansion")
 
 
@@ -65,6 +69,32 @@ def check_exists(model: str) -> None:
         raise UsageError(f"{folder} is a file; expected a model folder, a hub id or 'minilm'")
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise UsageError(f"model folder '{model}' does not exist")
+    _check_reachable(model)
+
+
+@functools.cache
+def _check_reachable(model: str) -> None:
+    """Refuse a hub id that neither the hub nor the local cache can give, within seconds.
+
+    The hub's own client asks for every file of a model several times, which takes minutes without a network. Where the
+    model is in the cache, that client is set to offline mode.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        urllib.request.urlopen(f"{constants.ENDPOINT}/api/models/{model}", timeout=HUB_SECONDS).close()
+    except urllib.error.HTTPError:
+        return  # the hub answers: loading says what it lacks
+    except (OSError, ValueError) as error:
+        cached = any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json"))
+        if not cached:
+            raise UsageError(
+                f"the model '{model}' is not a folder, and the hub cannot be reached ({error}); name the folder of a "
+                "checkpoint, 'minilm', or a hub id where there is a network"
+            ) from None
+        constants.HF_HUB_OFFLINE = True
 
 
 def _read_json(model: str, name: str) -> dict[str, Any]:

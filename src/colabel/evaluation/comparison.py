@@ -1,27 +1,42 @@
-"""A table of systems, lettered, with the letters of those that each significantly beats, as in the paper."""
+"""A table of systems, lettered, with the letters of those that each significantly beats, as in the paper.
+
+A system trained with several seeds has a mean and a spread, and enters paired tests with one value per query.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+import re
+import statistics
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from colabel.errors import UsageError
-from colabel.evaluation.intervals import CONFIDENCE, Interval, bootstrap_mean
-from colabel.evaluation.runs import Evaluation
-from colabel.evaluation.seeds import average_seeds
-from colabel.evaluation.significance import PairedTest, holm, paired_tests, samples_for
-from colabel.measures import PerQuery
+from colabel.evaluation.evaluations import Evaluation
+from colabel.evaluation.significance import (
+    Interval,
+    PairedTest,
+    Plain,
+    bootstrap_mean,
+    holm,
+    paired_tests,
+    samples_for,
+)
+from colabel.measures import PerQuery, mean_values
 
 T_TEST = "t-test"
 RANDOMISATION = "randomisation"
+_FILE = r"(?:\.\w+)*(?:/run\.trec(?:\.gz)?)?"
+_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
+
+Seeds = Mapping[str, Mapping[int, PerQuery]]
+"""System → seed → values."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class Pair(Plain):
     """A system against another, with the p-values after Holm's correction over all pairs of the table.
 
-    ``seeds`` are those that the values of both are means over; empty where seeds were not told apart.
+    ``seeds`` are those that the values of both are means over; empty where seeds were not distinguished.
     """
 
     system: str
@@ -45,9 +60,12 @@ class Pair:
             return self.t_test_holm if corrected else self.test.t_test
         return self.randomisation_holm if corrected else self.test.randomisation
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
+    def winner(self, test: str, alpha: float, *, corrected: bool) -> str | None:
+        """The system that is significantly better, if one is."""
+        p = self.p_value(test, corrected=corrected)
+        if p is None or p >= alpha:
+            return None
+        return self.system if self.test.difference.mean > 0 else self.against
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +80,7 @@ class Line:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(Plain):
     """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters.
 
     ``family`` is how many tests Holm's correction is over, and ``significant`` how many of these are after it;
@@ -79,20 +97,15 @@ class Comparison:
     significant: int | None = None
     samples: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
-
 
 def compare(
     evaluation: Evaluation,
     measure: str,
     *,
     baseline: str | None = None,
-    seeds: Mapping[str, Mapping[int, PerQuery]] | None = None,
+    seeds: Seeds | None = None,
     test: str = T_TEST,
     alpha: float = 0.05,
-    confidence: float = CONFIDENCE,
     samples: int | None = None,
     seed: int = 0,
 ) -> Comparison:
@@ -108,44 +121,34 @@ def compare(
             seeds never meets the value of a single one. A system that draws nothing at random has every seed.
         samples: of the randomisation test; default: enough for the smallest p-value to survive Holm's correction.
     """
-    systems = list(evaluation.per_query)
+    systems, seeds = list(evaluation.per_query), seeds or {}
     _check(systems, evaluation, measure, baseline, test, alpha)
     values = {system: evaluation.per_query[system][measure] for system in systems}
     if baseline is None:
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
     else:
         wanted = [(system, baseline) for system in systems if system != baseline]
-    double = _doubles(systems, evaluation.identities)
-    same = [(double[one], double[other]) for one, other in wanted]
-    common = [_common_seeds(*names, seeds or {}) for names in wanted]
-    sides = [
-        tuple(_values(name, measure, both, seeds or {}, values) for name in names)
-        for names, both in zip(wanted, common, strict=True)
-    ]
-    constant = {system for system, held in (seeds or {}).items() if _is_constant(held)}
-    # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another test,
-    # unless neither side depends on them.
-    keys = [
-        None if one == other else (frozenset((one, other)), () if constant.issuperset(names) else both)
-        for names, (one, other), both in zip(wanted, same, common, strict=True)
-    ]
+    first: dict[Hashable, str] = {}
+    same = {system: first.setdefault(evaluation.identities.get(system, system), system) for system in systems}
+    constant = {
+        system for system, held in seeds.items() if all(one == next(iter(held.values())) for one in held.values())
+    }
+    common = [_common_seeds(*names, seeds) for names in wanted]
+    sides, keys = [], []
+    for names, both in zip(wanted, common, strict=True):
+        one, other = (_values(name, measure, both, seeds, values) for name in names)
+        sides.append((one, other))
+        # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another
+        # test, unless neither side depends on them.
+        compared = frozenset(same[name] for name in names)
+        keys.append((compared, () if constant.issuperset(names) else both) if len(compared) > 1 else None)
     samples = samples or samples_for(len({*keys} - {None}), alpha)
-    tests = paired_tests([(one, other) for one, other in sides], confidence=confidence, samples=samples, seed=seed)
+    tests = paired_tests(sides, samples=samples, seed=seed)
     family = {key: found for key, found in zip(keys, tests, strict=True) if key is not None}
-    corrected = dict(
-        zip(
-            family,
-            zip(
-                holm([found.t_test for found in family.values()]),
-                holm([found.randomisation for found in family.values()]),
-                strict=True,
-            ),
-            strict=True,
-        )
-    )
-    decisive = [pair[0 if test == T_TEST else 1] for pair in corrected.values()]
+    by_t = dict(zip(family, holm([found.t_test for found in family.values()]), strict=True))
+    by_signs = dict(zip(family, holm([found.randomisation for found in family.values()]), strict=True))
     pairs = tuple(
-        Pair(*names, found, *(corrected[key] if key is not None else (found.t_test, found.randomisation)), both)
+        Pair(*names, found, *((by_t[key], by_signs[key]) if key else (found.t_test, found.randomisation)), both)
         for names, key, found, both in zip(wanted, keys, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
@@ -153,29 +156,17 @@ def compare(
         Line(
             letters[system],
             system,
-            bootstrap_mean(list(values[system].values()), confidence=confidence, seed=seed),
-            _beaten(system, pairs, letters, test, alpha, corrected=False),
-            _beaten(system, pairs, letters, test, alpha, corrected=True),
+            bootstrap_mean(list(values[system].values()), seed=seed),
+            *(_beaten(system, pairs, letters, test, alpha, corrected=corrected) for corrected in (False, True)),
         )
         for system in systems
     )
+    decisive = (by_t if test == T_TEST else by_signs).values()
     significant = sum(p is not None and p < alpha for p in decisive)
     return Comparison(measure, test, alpha, baseline, lines, pairs, len(family), significant, samples)
 
 
-def _doubles(systems: Sequence[str], identities: Mapping[str, Hashable]) -> dict[str, str]:
-    """System → the first with the same runs: most often itself, and always where its runs are not known."""
-    first: dict[Hashable, str] = {}
-    return {system: first.setdefault(identities.get(system, system), system) for system in systems}
-
-
-def _is_constant(held: Mapping[int, PerQuery]) -> bool:
-    """Whether a system has the same values with every seed, or one alone."""
-    first, *others = held.values()
-    return all(other == first for other in others)
-
-
-def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuery]]) -> tuple[int, ...]:
+def _common_seeds(one: str, other: str, seeds: Seeds) -> tuple[int, ...]:
     if one not in seeds or other not in seeds:
         return ()
     common = tuple(sorted(seeds[one].keys() & seeds[other].keys()))
@@ -185,11 +176,7 @@ def _common_seeds(one: str, other: str, seeds: Mapping[str, Mapping[int, PerQuer
 
 
 def _values(
-    system: str,
-    measure: str,
-    common: Sequence[int],
-    seeds: Mapping[str, Mapping[int, PerQuery]],
-    merged: Mapping[str, Mapping[str, float]],
+    system: str, measure: str, common: Sequence[int], seeds: Seeds, merged: Mapping[str, Mapping[str, float]]
 ) -> Mapping[str, float]:
     """Query id → mean over some seeds; over all that the evaluation holds where there are none to choose."""
     if not common:
@@ -221,8 +208,7 @@ def _check(
         raise UsageError(f"'alpha' is {alpha:g}; expected a level between 0 and 1, such as 0.05")
     if test not in (T_TEST, RANDOMISATION):
         raise UsageError(f"unknown test '{test}'; expected '{T_TEST}' or '{RANDOMISATION}'")
-    for system in systems:
-        known = evaluation.per_query[system]
+    for system, known in evaluation.per_query.items():
         if measure not in known:
             raise UsageError(f"'{system}' was not measured by '{measure}'; it was by {', '.join(known)}")
 
@@ -230,11 +216,122 @@ def _check(
 def _beaten(
     system: str, pairs: Sequence[Pair], letters: dict[str, str], test: str, alpha: float, *, corrected: bool
 ) -> tuple[str, ...]:
-    beaten = set()
-    for pair in pairs:
-        p = pair.p_value(test, corrected=corrected)
-        if system in (pair.system, pair.against) and p is not None and p < alpha:
-            higher, lower = (pair.system, pair.against)[:: 1 if pair.test.difference.mean > 0 else -1]
-            if higher == system:
-                beaten.add(lower)
+    won = [pair for pair in pairs if pair.winner(test, alpha, corrected=corrected) == system]
+    beaten = {pair.against if pair.system == system else pair.system for pair in won}
     return tuple(found for name, found in letters.items() if name in beaten)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread(Plain):
+    """Values of several seeds: their mean and sample standard deviation (n − 1), which one seed does not have."""
+
+    mean: float
+    std: float | None
+    values: tuple[float, ...]
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation over seeds.
+
+    >>> spread([0.25, 0.5, 0.75])
+    Spread(mean=0.5, std=0.25, values=(0.25, 0.5, 0.75))
+    """
+    if not values:
+        raise UsageError("there is no seed to take a mean over")
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
+
+
+def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
+    """Measure → query id → mean over seeds: the values with which a system of several seeds enters a paired test."""
+    if not seeds:
+        raise UsageError("there is no seed to take a mean over")
+    averaged: PerQuery = {}
+    for measure, first in seeds[0].items():
+        for values in seeds[1:]:
+            if values.get(measure, {}).keys() != first.keys():
+                raise UsageError(f"the seeds of a system were not measured by '{measure}' on the same queries")
+        averaged[measure] = {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
+    return averaged
+
+
+def seed_groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """System → seed → name, of runs called as those of a study: NAME is the first seed of NAME-seed-1, NAME-seed-2 …
+
+    >>> seed_groups(["runs/a.trec", "runs/a-seed-1.trec", "runs/b"])
+    {'runs/a.trec': {0: 'runs/a.trec', 1: 'runs/a-seed-1.trec'}, 'runs/b': {0: 'runs/b'}}
+    """
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        found = _NAMED.fullmatch(name)
+        system, seed = (found["system"] + found["ending"], int(found["seed"])) if found else (name, 0)
+        known = groups.setdefault(system, {})
+        if seed in known:
+            raise UsageError(f"'{known[seed]}' and '{name}' are both seed {seed} of '{system}'; leave one out")
+        known[seed] = name
+    return groups
+
+
+def is_run_of(name: str, systems: Iterable[str]) -> bool:
+    """Whether a run has the name of one of some systems, in whatever folder and file format.
+
+    >>> [is_run_of(name, ["bm25"]) for name in ("runs/bm25", "bm25.trec.gz", "bm25/run.trec", "bm25/other.trec")]
+    [True, True, True, False]
+    """
+    return any(re.fullmatch(rf"(?:.*/)?{re.escape(system)}{_FILE}", name) for system in systems)
+
+
+def values_by_seed(
+    evaluation: Evaluation, groups: Mapping[str, Mapping[int, str]], seedless: Iterable[str] = ()
+) -> dict[str, dict[int, PerQuery]]:
+    """System → seed → values, from :func:`seed_groups`; a run of a ``seedless`` system stands for every seed."""
+    everywhere = sorted({seed for held in groups.values() for seed in held})
+    return {
+        name: {
+            seed: evaluation.per_query[held.get(seed, next(iter(held.values())))]
+            for seed in (everywhere if is_run_of(name, seedless) else held)
+        }
+        for name, held in groups.items()
+    }
+
+
+def merge_seeds(
+    evaluation: Evaluation, groups: Mapping[str, Sequence[str]]
+) -> tuple[Evaluation, dict[str, dict[str, Spread]]]:
+    """An evaluation with one system per group, and group → measure → spread over seeds of the mean over queries.
+
+    Args:
+        evaluation: holds every seed as a system of its own.
+        groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
+    """
+    unknown = [seed for seeds in groups.values() for seed in seeds if seed not in evaluation.per_query]
+    if unknown:
+        raise UsageError(f"'{unknown[0]}' is none of the systems: {', '.join(evaluation.per_query)}")
+    values = {name: [evaluation.per_query[seed] for seed in seeds] for name, seeds in groups.items()}
+    merged = dataclasses.replace(
+        evaluation,
+        per_query={name: average_seeds(seeds) for name, seeds in values.items()},
+        unjudged=_average_counts(evaluation.unjudged, groups),
+        retrieved=_average_counts(evaluation.retrieved, groups),
+        unanswered_queries={
+            name: frozenset[str]().union(*(evaluation.unanswered_queries.get(seed, ()) for seed in seeds))
+            for name, seeds in groups.items()
+        },
+        identities={
+            name: tuple(evaluation.identities[seed] for seed in seeds)
+            for name, seeds in groups.items()
+            if all(seed in evaluation.identities for seed in seeds)
+        },
+    )
+    means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items()}
+    return merged, {
+        name: {measure: spread([mean[measure] for mean in held]) for measure in held[0]} for name, held in means.items()
+    }
+
+
+def _average_counts(
+    counts: Mapping[str, Mapping[str, float]], groups: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, float]]:
+    return {
+        name: average_seeds([{"count": dict(counts[seed])} for seed in seeds])["count"]
+        for name, seeds in groups.items()
+    }

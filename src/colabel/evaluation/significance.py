@@ -1,4 +1,4 @@
-"""Paired tests between two systems on the same queries, and Holm's correction for a family of them."""
+"""Bootstrap intervals, paired tests between two systems on the same queries, and Holm's correction of a family."""
 
 from __future__ import annotations
 
@@ -9,17 +9,99 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.evaluation.intervals import CONFIDENCE, FloatArray, Interval, bootstrap_means
-from colabel.paired import SAME, query_differences, t_test
+from colabel.errors import UsageError
+from colabel.measures import SAME, FloatArray, query_differences, t_test
 
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+_BOUNDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 SAMPLES = 10_000
 _MOST_SAMPLES = 200_000
 _FLOOR = 10  # how many times below the level the smallest p of a randomisation test is, after Holm's correction
-_BLOCK = 2**22  # signs held at a time: 32 MB as float64
+_BLOCK = 2**22  # signs or query draws held at a time: 32 MB as float64
+
+
+class Plain:
+    """A record that is written as JSON field by field."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
 @dataclasses.dataclass(frozen=True)
-class PairedTest:
+class Interval(Plain):
+    """A mean over queries with its bootstrap interval; no bounds where there are fewer than two queries."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    queries: int
+    confidence: float = CONFIDENCE
+
+
+def bootstrap_mean(values: npt.ArrayLike, *, seed: int = 0) -> Interval:
+    """The mean of ``values`` [queries] with its percentile bootstrap interval.
+
+    >>> bootstrap_mean([0.25, 0.25, 0.25])
+    Interval(mean=0.25, low=0.25, high=0.25, queries=3, confidence=0.95)
+    """
+    return bootstrap_means(np.asarray(values, dtype=np.float64).reshape(-1, 1), seed=seed)[0]
+
+
+def bootstrap_unpaired(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Interval:
+    """The mean of ``first`` minus that of ``second``, which are of different queries: each side is drawn by itself.
+
+    >>> bootstrap_unpaired([0.75, 0.75], [0.25, 0.25, 0.25])
+    Interval(mean=0.5, low=0.5, high=0.5, queries=5, confidence=0.95)
+    """
+    sides = [np.asarray(values, dtype=np.float64).reshape(-1, 1) for values in (first, second)]
+    queries = sum(map(len, sides))
+    if not all(map(len, sides)):
+        raise UsageError("there is no query to take a mean over")
+    mean = float(sides[0].mean() - sides[1].mean())
+    if min(map(len, sides)) == 1:
+        return Interval(mean, None, None, queries)
+    drawn = [_resampled_means(side - side.mean(), seed + place) for place, side in enumerate(sides)]
+    low, high = np.quantile(mean + drawn[0] - drawn[1], _BOUNDS)
+    return Interval(mean, float(low), float(high), queries)
+
+
+def bootstrap_means(values: FloatArray, *, seed: int = 0) -> list[Interval]:
+    """Percentile intervals of the means of the columns of ``values`` [queries, columns].
+
+    Queries are drawn with replacement, as many as there are, ``RESAMPLES`` times; the interval holds the middle
+    95 % of the means. The draws depend only on the seed and the number of queries, so all columns (and all systems)
+    are resampled alike.
+    """
+    queries = len(values)
+    if not queries:
+        raise UsageError("there is no query to take a mean over")
+    means = values.mean(axis=0)
+    if queries == 1:
+        return [Interval(float(mean), None, None, 1) for mean in means]
+    drawn = means + _resampled_means(values - means, seed)  # centred, since that rounds least
+    bounds = np.stack([means, *np.quantile(drawn, _BOUNDS, axis=0)], axis=1).tolist()
+    return [Interval(mean, low, high, queries) for mean, low, high in bounds]
+
+
+def _resampled_means(values: FloatArray, seed: int) -> FloatArray:
+    """Means of the columns in every resample, [resamples, columns]."""
+    generator = np.random.default_rng(seed)
+    queries = len(values)
+    means = np.empty((RESAMPLES, values.shape[1]))
+    block = max(1, _BLOCK // queries)
+    for start in range(0, RESAMPLES, block):
+        rows = min(block, RESAMPLES - start)
+        drawn = generator.integers(0, queries, size=(rows, queries))
+        drawn += np.arange(rows)[:, None] * queries
+        counts = np.bincount(drawn.ravel(), minlength=rows * queries).reshape(rows, queries)
+        means[start : start + rows] = counts @ values / queries
+    return means
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedTest(Plain):
     """How a system does against another on the same queries.
 
     Attributes:
@@ -36,37 +118,21 @@ class PairedTest:
     equal: int
     worse: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
 
-
-def paired_test(
-    first: Mapping[str, float],
-    second: Mapping[str, float],
-    *,
-    confidence: float = CONFIDENCE,
-    samples: int = SAMPLES,
-    seed: int = 0,
-) -> PairedTest:
+def paired_test(first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0) -> PairedTest:
     """Compare two systems on their values query id → value, which must be of the same queries."""
-    return paired_tests([(first, second)], confidence=confidence, samples=samples, seed=seed)[0]
+    return paired_tests([(first, second)], seed=seed)[0]
 
 
 def paired_tests(
-    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
-    *,
-    confidence: float = CONFIDENCE,
-    samples: int = SAMPLES,
-    seed: int = 0,
+    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], *, samples: int = SAMPLES, seed: int = 0
 ) -> list[PairedTest]:
     """Compare the two systems of every pair; queries and signs are drawn once for all pairs that have as many."""
     differences = [query_differences(*pair) for pair in pairs]
     intervals: dict[int, Interval] = {}
     for length in {len(values) for values in differences}:
         places = [place for place, values in enumerate(differences) if len(values) == length]
-        columns = np.column_stack([differences[place] for place in places])
-        found = bootstrap_means(columns, confidence=confidence, seed=seed)
+        found = bootstrap_means(np.column_stack([differences[place] for place in places]), seed=seed)
         intervals |= dict(zip(places, found, strict=True))
     randomised = _randomisation_tests(differences, samples, seed)
     return [

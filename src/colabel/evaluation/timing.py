@@ -75,7 +75,7 @@ def response_times_of(
     All are asked a text before the next one, a different ranker first each time, so that a machine that grows faster
     or slower meanwhile does so for all of them.
     """
-    from colabel.index.threads import limited_threads
+    from colabel.index.exact import limited_threads
 
     if not texts:
         raise UsageError("response times need at least one query text")

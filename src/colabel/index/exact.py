@@ -8,29 +8,35 @@ queries is scored against the blocks, and the best k of each query are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from colabel.errors import UsageError
-from colabel.index.quantise import restore
 from colabel.maxsim import (
     BLOCK_QUERY_TOKENS,
     BLOCK_TOKENS,
+    FloatArray,
     IntArray,
-    Scales,
     Scorer,
-    Vectors,
+    StoredVectors,
     check_queries,
     chunks_by_length,
     score_candidates,
 )
 from colabel.progress import SILENT, Progress
 from colabel.workers import Workers
+
+if TYPE_CHECKING:
+    from colabel.index.store import TokenStore
 
 _WINDOW_PASSAGES = 2**13  # keeps the ranking of 256 queries, all temporaries together, below 256 MB
 NOTHING = -(2**63)
@@ -44,26 +50,16 @@ class TokenShard:
     """Token vectors of consecutive passages.
 
     Attributes:
-        vectors: ``[T, D]`` float16, float32 or int8, C-contiguous, passages one after another; may be a memory map.
-        offsets: ``[n + 1]`` int64; passage ``p`` of the shard is ``vectors[offsets[p] : offsets[p + 1]]``.
+        vectors: of ``T`` tokens, passages one after another.
+        offsets: ``[n + 1]`` int64; passage ``p`` of the shard has the tokens ``offsets[p]`` to ``offsets[p + 1]``.
         first_row: row number of the shard's first passage in the collection.
-        scales: ``[T]`` float16 by which int8 vectors are multiplied, else None.
     """
 
-    vectors: Vectors
+    vectors: StoredVectors
     offsets: IntArray
     first_row: int = 0
-    scales: Scales | None = None
 
     def __post_init__(self) -> None:
-        if self.vectors.ndim != 2 or self.vectors.dtype not in (np.float16, np.float32, np.int8):
-            raise UsageError(
-                f"token vectors must be float16, float32 or int8 [T, D], not {self.vectors.dtype} {self.vectors.shape}"
-            )
-        if (self.vectors.dtype == np.int8) != (self.scales is not None):
-            raise UsageError("int8 token vectors need scales, others have none")
-        if self.scales is not None and self.scales.shape != self.vectors.shape[:1]:
-            raise UsageError(f"{len(self.vectors)} token vectors cannot have scales of shape {self.scales.shape}")
         if self.offsets.ndim != 1 or self.offsets.dtype != np.int64 or len(self.offsets) == 0:
             raise UsageError(f"offsets must be int64 [n + 1], not {self.offsets.dtype} {self.offsets.shape}")
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.vectors) or (np.diff(self.offsets) < 0).any():
@@ -73,11 +69,6 @@ class TokenShard:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def read(self, start: int, end: int) -> npt.NDArray[np.float32]:
-        """Token vectors ``start`` to ``end`` as float32 ``[end - start, D]``, a copy."""
-        scales = None if self.scales is None else self.scales[start:end]
-        return restore(self.vectors[start:end].view(np.ndarray), scales)
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def search_exact(
         tie_ranks: int32 ``[rows]``, a permutation: of equal scores the smaller rank comes first. None: row numbers.
         blocking: block sizes; None: those that are fastest on the reference machine.
         threads: how many threads work; None: as many as torch would use.
-        progress: told of every (query, passage) pair that is done.
+        progress: counts (query, passage) pairs.
 
     Returns:
         Scores ``[Q, k]`` float32 and row numbers ``[Q, k]`` int64, best first, equal scores in the order
@@ -169,33 +160,65 @@ def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *,
     Returns:
         ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
     """
-    check_queries(queries, shards[0].vectors.shape[1] if shards else queries.shape[-1])
+    check_queries(queries, shards[0].vectors.dimension if shards else queries.shape[-1])
     if len(shards) == 1 and shards[0].first_row == 0:
         shard = shards[0]
-        return score_candidates(queries, shard.vectors, shard.offsets, rows, scales=shard.scales, threads=threads)
+        return score_candidates(queries, shard.vectors, shard.offsets, rows, threads=threads)
     owners = _owners(shards, rows)
     scores = np.full(rows.shape, -np.inf, dtype=np.float32)
-    plain = [(shard.vectors.view(np.ndarray), shard.scales) for shard in shards]  # a memory map is slow to slice
+    stores = [shard.vectors for shard in shards]
 
     def work(numbers: Iterator[int]) -> None:
         scorer = Scorer(queries[:1])
         for number in numbers:
             scorer.use(queries[number : number + 1])
-            views, scales = [], []
+            pieces = []
             filled = np.flatnonzero(owners[number] >= 0)
             for row, owner in zip(rows[number, filled].tolist(), owners[number, filled].tolist(), strict=True):
                 shard = shards[owner]
-                start, end = shard.offsets[row - shard.first_row], shard.offsets[row - shard.first_row + 1]
-                vectors, factors = plain[owner]
-                views.append(vectors[start:end])
-                scales.append(None if factors is None else factors[start:end])
-            lengths = np.array([len(view) for view in views], dtype=np.int64)
+                place = row - shard.first_row
+                pieces.append((owner, int(shard.offsets[place]), int(shard.offsets[place + 1])))
+            lengths = np.array([end - start for _, start, end in pieces], dtype=np.int64)
             for chunk in chunks_by_length(lengths, queries.shape[1]):
-                scores[number, filled[np.concatenate(chunk)]] = scorer.score_views(views, chunk, scales)[:, 0]
+                scores[number, filled[np.concatenate(chunk)]] = scorer.score_pieces(stores, pieces, chunk)[:, 0]
 
     with Workers(threads) as workers:
         workers.share(range(len(queries)), work)
     return torch.from_numpy(scores)
+
+
+def rescore(queries: Tensor, candidates: IntArray, store: TokenStore, k: int) -> tuple[IntArray, FloatArray]:
+    """The k best of each query's candidates [queries, count] by exact MaxSim, as :meth:`Index.search` returns them.
+
+    Equal scores come in the order of the store's ids.
+    """
+    scores = store.score(queries, candidates)
+    rows = np.full((len(queries), k), -1, dtype=np.int64)
+    best = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    order = np.lexsort((store.tie_ranks[np.maximum(candidates, 0)], -scores), axis=1)[:, :k]
+    kept = np.take_along_axis(scores, order, axis=1)
+    rows[:, : order.shape[1]] = np.where(np.isfinite(kept), np.take_along_axis(candidates, order, axis=1), -1)
+    best[:, : order.shape[1]] = kept
+    return rows, best
+
+
+@contextmanager
+def limited_threads(threads: int) -> Iterator[None]:
+    """Torch, faiss and BLAS with ``threads`` threads for calls from this thread; put back when the block ends.
+
+    Our own workers are as many as torch has threads, so they are limited too.
+    """
+    if threads < 1:
+        raise UsageError(f"threads must be at least 1, not {threads}")
+    before = torch.get_num_threads(), faiss.omp_get_max_threads()
+    try:
+        with threadpool_limits(limits=threads, user_api="blas"):
+            torch.set_num_threads(threads)
+            faiss.omp_set_num_threads(threads)
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        faiss.omp_set_num_threads(before[1])
 
 
 def _owners(shards: Sequence[TokenShard], rows: IntArray) -> IntArray:
@@ -215,8 +238,7 @@ def _owners(shards: Sequence[TokenShard], rows: IntArray) -> IntArray:
 class _Window:
     """Passages of a shard that are scored together: where they start, how long they are, their row numbers."""
 
-    vectors: Vectors
-    scales: Scales | None
+    vectors: StoredVectors
     starts: IntArray
     lengths: IntArray
     rows: IntArray
@@ -227,7 +249,7 @@ def _check(queries: Tensor, shards: Sequence[TokenShard], k: int, allowed: npt.N
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}")
     for shard in shards:
-        check_queries(queries, shard.vectors.shape[1])
+        check_queries(queries, shard.vectors.dimension)
     ranges = sorted((shard.first_row, shard.first_row + len(shard)) for shard in shards if len(shard))
     for (_, end), (start, _) in pairwise(ranges):
         if start < end:
@@ -246,7 +268,6 @@ def _kept(shard: TokenShard, allowed: npt.NDArray[np.bool_] | None) -> IntArray:
 
 
 def _windows(shard: TokenShard, passages: IntArray, window_tokens: int) -> Iterator[_Window]:
-    vectors: Vectors = shard.vectors.view(np.ndarray)  # every slice of a np.memmap costs a call of Python code
     starts = shard.offsets[passages]
     lengths = shard.offsets[passages + 1] - starts
     ends = np.cumsum(lengths)
@@ -255,7 +276,7 @@ def _windows(shard: TokenShard, passages: IntArray, window_tokens: int) -> Itera
         budget = ends[first] - lengths[first] + window_tokens
         last = min(max(first + 1, int(np.searchsorted(ends, budget, side="right"))), first + _WINDOW_PASSAGES)
         here = slice(first, last)
-        yield _Window(vectors, shard.scales, starts[here], lengths[here], shard.first_row + passages[here])
+        yield _Window(shard.vectors, starts[here], lengths[here], shard.first_row + passages[here])
         first = last
 
 
@@ -267,7 +288,7 @@ def _score(queries: Tensor, window: _Window, workers: Workers, blocking: Blockin
     def work(chunks: Iterator[list[IntArray]]) -> None:
         scorer = Scorer(queries, block_tokens=blocking.passage_tokens, block_query_tokens=blocking.query_tokens)
         for chunk in chunks:
-            found = scorer.score_stored(window.vectors, window.starts, window.lengths, chunk, window.scales)
+            found = scorer.score_stored(window.vectors, window.starts, window.lengths, chunk)
             scores[np.concatenate(chunk)] = found
 
     workers.share(chunks_by_length(window.lengths, tokens, blocking.passage_tokens), work)

@@ -10,34 +10,40 @@ index.json the settings with which it was built
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import fingerprint, folder_lock, read_manifest, write_json
-from colabel.data import Dataset, PassageTable, reopen_passages
+from colabel.artefacts import assemble, fingerprint, read_manifest, refuse_foreign
+from colabel.artefacts.manifest import MANIFEST_FILE
+from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
 from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, UsageError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
-from colabel.index.lookup import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup
-from colabel.index.nearest import nearest_exact
-from colabel.index.store import TokenStore, build_store
+from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup, nearest_exact
+from colabel.index.store import TokenStore, VectorSource, build_store
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
 log = logging.getLogger(__name__)
 
+J = TypeVar("J")
+R = TypeVar("R")
+
 SETTINGS_FILE = "index.json"
+_PARTS = ("encoder", "tokens", "ivf", "lookup", "data", "statistics", "shards", "shard-*")
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -55,21 +61,29 @@ def build_index(
 
     ``data`` is remembered, so that :func:`Index.open` can show the passages' text.
     """
+    check_place(out)
     encoder, index = encoder or EncoderSettings(), index or IndexSettings()
-    with folder_lock(out):
-        (out / SETTINGS_FILE).unlink(missing_ok=True)  # until all parts fit together again, it is no index
+    model = functools.cache(lambda: open_encoder(out / "encoder", encoder))  # a finished index loads none
+
+    def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
-        model = open_encoder(out / "encoder", encoder)
-        stored = build_store(model, prepared.fingerprint, dataset.passages, index, out / "tokens", progress)
+        stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
         if not stored.counts["tokens"]:
             raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
         engine = choose_engine(index.engine, int(stored.counts["tokens"]))
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
-        where = None if data is None else data.with_absolute_paths().as_dict()
-        table = {"engine": engine, "data": where, "batch_tokens": encoder.batch_tokens}
-        write_json(out / SETTINGS_FILE, table)
+        where = None if data is None else resolve_paths(data).as_dict()
+        return {"engine": engine, "data": where}
+
+    assemble(out, SETTINGS_FILE, make)
     return Index(out, passages=dataset.passages, encoder=model)
+
+
+def check_place(out: Path) -> None:
+    """Refuse a folder for an index that holds anything else, before anything is written."""
+    if not ((out / SETTINGS_FILE).exists() and (out / "encoder" / MANIFEST_FILE).exists()):
+        refuse_foreign(out, _PARTS)
 
 
 def choose_engine(wanted: str, tokens: int) -> str:
@@ -78,7 +92,7 @@ def choose_engine(wanted: str, tokens: int) -> str:
         return wanted
     engine = "exact" if tokens <= EXACT_LIMIT else "ivf"
     relation = "at most" if engine == "exact" else "more than"
-    log.info(
+    log.debug(
         "engine auto: %s, since the index holds %s tokens, %s %s", engine, f"{tokens:,}", relation, f"{EXACT_LIMIT:,}"
     )
     return engine
@@ -87,51 +101,51 @@ def choose_engine(wanted: str, tokens: int) -> str:
 class Index:
     """An opened index: searches passages, finds nearest tokens, gives stored vectors and IDF."""
 
-    def __init__(self, folder: Path, *, passages: PassageTable | None = None, encoder: Encoder | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        passages: PassageTable | None = None,
+        encoder: Callable[[], Encoder] | None = None,
+    ) -> None:
         settings = read_settings(folder)
         self.folder = folder
         self.engine: str = settings["engine"]
         self.store = self._open_store()
-        self._encoder_settings = EncoderSettings(batch_tokens=settings["batch_tokens"])
         self._data: DataSettings | None = settings["data"]
         self._passages = passages
-        self._encoder = encoder
         self.encoder_folder = folder / settings["encoder"]
+        self._open_encoder = encoder or (lambda: open_encoder(self.encoder_folder, EncoderSettings()))
         model = read_manifest(self.encoder_folder).fingerprint
         if self.store.manifest.inputs.get("encoder") != model:
             raise ArtefactError(
                 f"{folder} holds the token vectors of another model than its own; build the index again"
             )
-        if encoder is not None:
-            self._check_dimension(encoder)
 
     @staticmethod
-    def open(folder: Path) -> Index:
+    def open(folder: Path | str) -> Index:
         """Open a finished index folder, in one piece or in shards; models and texts are loaded when first needed."""
+        folder = Path(folder)
         settings = read_settings(folder)
         if settings["shards"] is None:
             return Index(folder)
-        from colabel.index.sharded import open_sharded
+        from colabel.index.shards import open_sharded
 
         return open_sharded(folder, settings)
 
     def _open_store(self) -> TokenStore:
         return TokenStore(self.folder / "tokens")
 
-    @property
+    @cached_property
     def encoder(self) -> Encoder:
         """The model that encoded the passages."""
-        if self._encoder is None:
-            self._encoder = open_encoder(self.encoder_folder, self._encoder_settings)
-            self._check_dimension(self._encoder)
-        return self._encoder
-
-    def _check_dimension(self, encoder: Encoder) -> None:
+        encoder = self._open_encoder()
         if encoder.dimension != self.store.dimension:
             raise ArtefactError(
                 f"the model gives vectors of {encoder.dimension} dimensions and {self.folder} holds vectors of "
                 f"{self.store.dimension}; use the model with which the index was built"
             )
+        return encoder
 
     @property
     def passages(self) -> PassageTable | None:
@@ -237,6 +251,17 @@ class Index:
             return self.ivf.nearest_tokens(vectors, k)
         return nearest_exact(vectors, self.store, k)
 
+    def over_vectors(
+        self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[npt.NDArray[np.int64], J]]
+    ) -> Iterator[R]:
+        """Results of ``function(vectors, job)`` in the order of the jobs, wherever the vectors are.
+
+        Args:
+            function: of a module, so that other processes find it.
+            jobs: the rows whose vectors a job needs (−1 is ignored), and the job; taken as they are needed.
+        """
+        return (function(self.store, job) for _, job in jobs)
+
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids."""
         return self.store.idf(token_ids)
@@ -249,17 +274,18 @@ def read_settings(folder: Path) -> dict[str, Any]:
         table = json.loads(path.read_text(encoding="utf-8"))
         if table["engine"] not in ("exact", "ivf"):
             raise ValueError(f"unknown engine {table['engine']!r}")
-        data = None if table["data"] is None else DataSettings.from_mapping(table["data"])
+        data = None if table["data"] is None else DataSettings.from_manifest(table["data"])
         return {
             "engine": table["engine"],
             "data": data,
-            "batch_tokens": int(table["batch_tokens"]),
             "encoder": str(table.get("encoder", "encoder")),
             "shards": table.get("shards"),
             "device": str(table.get("device", "auto")),
         }
     except FileNotFoundError:
-        what = "holds no finished index (it has no index.json)" if folder.is_dir() else "does not exist"
-        raise ArtefactError(f"{folder} {what}; build one with `colabel index DATASET --out {folder}`") from None
+        there = folder.is_dir()  # perhaps the dataset itself, where no index belongs
+        what = "holds no finished index (it has no index.json)" if there else "does not exist"
+        place = "INDEX" if there else folder
+        raise ArtefactError(f"{folder} {what}; build one with `colabel index DATASET --out {place}`") from None
     except (OSError, ValueError, KeyError, TypeError, SettingsError) as error:
         raise ArtefactError(f"{path} cannot be read by this version ({error}); build the index again") from None

@@ -11,7 +11,6 @@ token did not reach counts with that token's lowest similarity), and scores the 
 
 from __future__ import annotations
 
-import importlib
 import math
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,13 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Plan, Workspace, build, fingerprint, read_manifest
+from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
-from colabel.index.rescore import rescore
+from colabel.index.exact import rescore
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
 
@@ -45,10 +45,10 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
 
-def list_count(tokens: int) -> int:
+def ivf_lists(tokens: int) -> int:
     """Number of inverted lists: a power of two near the square root of the number of tokens.
 
-    >>> list_count(500_000), list_count(9_000_000), list_count(600_000_000)
+    >>> ivf_lists(500_000), ivf_lists(9_000_000), ivf_lists(600_000_000)
     (512, 4096, 32768)
     """
     exact = math.log2(max(1.0, math.sqrt(tokens)))
@@ -61,7 +61,7 @@ def list_count(tokens: int) -> int:
 def build_ivf(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
     """Build the approximate index of a store; an interrupted build continues with the next part."""
     settings = {"kind": factory_name(store), "part_tokens": _PART_TOKENS, "iterations": TRAIN_ITERATIONS}
-    plan = Plan(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
+    plan = Spec(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
     build(out, plan, lambda space: _write(space, store, progress))
 
 
@@ -71,9 +71,9 @@ def factory_name(store: TokenStore) -> str:
     A store with too few tokens to train a quantiser keeps whole vectors.
     """
     if store.tokens < _QUANTISED_FROM:
-        return f"IVF{list_count(store.tokens)},Flat"
+        return f"IVF{ivf_lists(store.tokens)},Flat"
     codes = next(count for count in range(max(1, store.dimension // 4), 0, -1) if store.dimension % count == 0)
-    return f"IVF{list_count(store.tokens)},PQ{codes}"
+    return f"IVF{ivf_lists(store.tokens)},PQ{codes}"
 
 
 class IvfIndex:
@@ -196,7 +196,7 @@ class IvfIndex:
         best: tuple[FloatArray, IntArray] | None = None
         for number, part in enumerate(self._parts):
             selector = self._content[number][1] if content_only else None
-            parameters = _faiss().SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
+            parameters = faiss.SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
             with self._lock:  # one search at a time uses all threads; two would only wait for each other
                 similarities, ids = part.search(vectors, count, params=parameters)
             if self._first_positions[number]:
@@ -231,7 +231,7 @@ class IvfIndex:
         for first, part in zip(self._first_positions, self._parts, strict=True):
             tokens = self._store.token_ids_at(np.arange(first, first + part.ntotal))
             bits = np.packbits(~np.isin(tokens, special), bitorder="little")
-            selectors.append((bits, _faiss().IDSelectorBitmap(bits)))  # faiss keeps no reference to the bits
+            selectors.append((bits, faiss.IDSelectorBitmap(bits)))  # faiss keeps no reference to the bits
         return selectors
 
 
@@ -245,14 +245,8 @@ def _nearer(
     return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(positions, order, axis=1)
 
 
-def _faiss() -> Any:
-    """faiss without its stubs, which know neither search parameters nor the types of indexes."""
-    return importlib.import_module("faiss")
-
-
 def _open_part(file: Path) -> Any:
     """Map a part from disk: its lists are read when they are searched, and shared between processes."""
-    faiss = _faiss()
     part = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
     lists = faiss.downcast_InvertedLists(part.invlists)
     if hasattr(lists, "prefetch_nthread"):
@@ -300,8 +294,7 @@ def best_candidates(
 
 
 def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[str, Any]:
-    faiss = _faiss()
-    lists = list_count(store.tokens)
+    lists = ivf_lists(store.tokens)
     if not space.done("coarse.faiss"):
         trained = _train(store, lists)
         with space.file("coarse.faiss") as path:
@@ -315,7 +308,7 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
             for shard in shards:
                 for first in range(0, len(store.shards[shard].vectors), _ADD_BLOCK):
                     last = min(first + _ADD_BLOCK, len(store.shards[shard].vectors))
-                    part.add(store.shards[shard].read(first, last))
+                    part.add(store.shards[shard].vectors.vectors(slice(first, last)))
                     task.advance(last - first)
             with space.file(f"part-{number:05d}.faiss") as path:
                 faiss.write_index(part, str(path))
@@ -329,7 +322,6 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
 
 def _train(store: TokenStore, lists: int) -> Any:
     """Coarse centroids and product quantiser from a bounded, seeded sample of the stored tokens."""
-    faiss = _faiss()
     wanted = min(store.tokens, max(lists * _TRAIN_PER_LIST, 20_000))
     positions = np.sort(np.random.default_rng(_SEED).choice(store.tokens, size=wanted, replace=False))
     sample = store.vectors_at(positions)

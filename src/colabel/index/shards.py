@@ -1,162 +1,449 @@
-"""Which shards a collection has, and from what any process gets one."""
+"""An index in shards: every question goes to the shards, and their answers become one.
+
+    encoder/       as in any index
+    statistics/    of the whole collection: ids, order of ties, document frequencies, lengths
+    centres/       coarse centres of the collection's tokens, once nearest tokens were needed
+    shard-00000/   ordinary indexes of consecutive passages, where they are not kept elsewhere
+    index.json     the settings with which it was built, and where the shards are
+
+Who asks the shards is behind :class:`Shards`: this process, one shard after another, or the workers of a cluster.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from colabel.artefacts import fingerprint
-from colabel.index.store import store_plan
-from colabel.settings import EncoderSettings, IndexSettings
-from colabel.types import Passage
+from colabel.artefacts import Spec, Workspace, assemble, build
+from colabel.artefacts.build import current_builder
+from colabel.data import Dataset, PassageTable, resolve_paths
+from colabel.data.string_table import StringTable
+from colabel.encode import prepare_encoder
+from colabel.errors import ArtefactError, UsageError
+from colabel.index import store as token_store
+from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
+from colabel.index.index import SETTINGS_FILE, Index, choose_engine
+from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample, train_centres
+from colabel.index.shard_plan import CACHE, ShardCache, ShardLayout, ShardSource
+from colabel.index.store import TokenStore, VectorSource, save_array
+from colabel.progress import SILENT, Progress
+from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 
-SCRATCH = "scratch"
-"""The home of shards that stay on the disk of the node that made them."""
+log = logging.getLogger(__name__)
 
+J = TypeVar("J")
+R = TypeVar("R")
+
+FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
 
-class Texts(Protocol):
-    """The collection's passages, wherever they are read from."""
+class Shards(Protocol):
+    """Asks the shards of an index, wherever they are."""
 
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1."""
+    source: ShardSource
 
+    def map(
+        self, question: str, *arguments: Any, numbers: Sequence[int] | None = None, progress: Progress = SILENT
+    ) -> Iterator[tuple[int, Any]]:
+        """Ask every shard (or some) a question, a method of :class:`~colabel.index.shard_plan.Shard`.
 
-class Model(Protocol):
-    """The encoder's checkpoint, wherever it is."""
-
-    def unpack(self, folder: Path) -> None:
-        """Write its files into ``folder``."""
-
-
-@dataclass(frozen=True)
-class FolderModel:
-    """A checkpoint on this machine."""
-
-    folder: Path
-
-    def unpack(self, folder: Path) -> None:
-        """Copy its files into ``folder``."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """Which passages are in which shard, and all that their vectors depend on."""
-
-    passages: int
-    shard_passages: int
-    collection: str
-    encoder: str
-    storage: str
-    block_passages: int
-
-    @classmethod
-    def of(cls, passages: int, collection: str, encoder: str, index: IndexSettings, wanted: int) -> ShardPlan:
-        """Shards of about ``wanted`` passages.
-
-        They hold whole blocks of ``index.shard_passages``, which are encoded together: so every vector is the same as
-        in an index of one piece.
+        Yields the number of a shard and its answer, in any order.
         """
-        block = index.shard_passages
-        return cls(passages, -(-wanted // block) * block, collection, encoder, index.storage, block)
 
-    def __len__(self) -> int:
-        return len(range(0, self.passages, self.shard_passages))
+    def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
+        """Results of a function in the order of the jobs, of which only some exist at a time."""
+
+    def with_source(self, source: ShardSource) -> Shards:
+        """The same, of other shards."""
+
+
+class LocalShards:
+    """Asks one shard after another in this process."""
+
+    def __init__(self, source: ShardSource, cache: Path = CACHE) -> None:
+        self.source = source
+        self._cache = ShardCache(cache)
+
+    def map(
+        self, question: str, *arguments: Any, numbers: Sequence[int] | None = None, progress: Progress = SILENT
+    ) -> Iterator[tuple[int, Any]]:
+        """Ask the shards in their order."""
+        chosen = range(len(self.source.layout)) if numbers is None else numbers
+        task = progress.start(f"shards: {question}", len(chosen), "shards")
+        try:
+            for number in chosen:
+                yield number, getattr(self._cache.shard(self.source, number), question)(*arguments)
+                task.advance()
+        finally:
+            task.close()
+
+    def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
+        """One job after another."""
+        return map(function, jobs)
+
+    def with_source(self, source: ShardSource) -> LocalShards:
+        """The same cache, other shards."""
+        return LocalShards(source, self._cache.folder)
+
+
+def merge_rankings(
+    parts: Iterable[tuple[IntArray, FloatArray]], queries: int, k: int, tie_ranks: npt.NDArray[np.int32]
+) -> tuple[IntArray, FloatArray]:
+    """The k best passages of each query over all shards, as one index over all of them would rank.
+
+    Args:
+        parts: rows int64 [queries, any] of the whole collection and scores float32 of each shard, −1 and −∞ where there
+            are fewer; taken one at a time and in any order.
+        tie_ranks: int32 [passages]: of equal scores the smaller rank comes first.
+
+    Returns:
+        Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
+
+    >>> first = np.array([[0]]), np.array([[1.0]], np.float32)
+    >>> second = np.array([[2, 1]]), np.array([[2.0, 1.0]], np.float32)
+    >>> merge_rankings([first, second], queries=1, k=2, tie_ranks=np.array([1, 0, 2], np.int32))[0].tolist()
+    [[2, 1]]
+    """
+    best = torch.full((queries, k), NOTHING)
+    for rows, scores in parts:
+        ranks = torch.from_numpy(tie_ranks[np.maximum(rows, 0)].astype(np.int64))
+        keys = encode_keys(torch.from_numpy(scores.astype(np.float32)), ranks)
+        keys = keys.masked_fill(torch.from_numpy(rows < 0), NOTHING)
+        best = torch.cat([best, keys], dim=1).topk(k).values
+    scores_found, ranks_found = decode_keys(best)
+    return rows_of_ranks(ranks_found, tie_ranks).numpy(), scores_found.numpy()
+
+
+def merge_nearest(
+    parts: Iterable[tuple[int, npt.NDArray[np.int32], FloatArray]], vectors: int, k: int
+) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """The k nearest tokens of each vector over all shards: token ids int32 [vectors, k] and similarities.
+
+    Args:
+        parts: number of the shard, its token ids [vectors, any] and similarities, nearest first; in any order. Equal
+            similarities are ordered by shard.
+
+    >>> far, near = np.array([[0.1]], np.float32), np.array([[0.9]], np.float32)
+    >>> merge_nearest([(0, np.array([[7]], np.int32), far), (1, np.array([[5]], np.int32), near)], 1, 1)[0].tolist()
+    [[5]]
+    """
+    ids = np.full((vectors, k), -1, dtype=np.int32)
+    near = np.full((vectors, k), -np.inf, dtype=np.float32)
+    shards = np.full((vectors, k), -1, dtype=np.int32)
+    for number, found, similarities in parts:
+        ids = np.concatenate([ids, found], axis=1)
+        near = np.concatenate([near, similarities], axis=1)
+        shards = np.concatenate([shards, np.full(found.shape, number, dtype=np.int32)], axis=1)
+        order = np.lexsort((shards, -near), axis=1)[:, :k]  # stable: within a shard the order stays
+        ids, near = np.take_along_axis(ids, order, axis=1), np.take_along_axis(near, order, axis=1)
+        shards = np.take_along_axis(shards, order, axis=1)
+    return ids, near
+
+
+class ShardedStore(TokenStore):
+    """The statistics of the whole collection; vectors come from the shards."""
+
+    stage = "statistics"
+
+    def __init__(self, folder: Path, shards: Shards) -> None:
+        self._asked = shards
+        super().__init__(folder)
+
+    def _open_shards(self, count: int) -> tuple[TokenShard, ...]:
+        return ()
 
     @property
-    def index(self) -> IndexSettings:
-        """How a shard's store is written."""
-        return IndexSettings(storage=self.storage, shard_passages=self.block_passages)
+    def fingerprint(self) -> str:
+        """That of a store in one piece: rankings and labels of either are the same artefacts."""
+        return self._asked.source.layout.whole
+
+    @cached_property
+    def _lengths(self) -> IntArray:
+        lengths: IntArray = np.load(self.folder / "lengths.npy", mmap_mode="r", allow_pickle=False)
+        return lengths
+
+    def score(self, queries: torch.Tensor, rows: IntArray) -> FloatArray:
+        """MaxSim of each query with its own rows [queries, count]; −∞ where one is −1."""
+        _check_rows(rows, self.passages)
+        scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+        for _, found in self._ask("score", queries.numpy(), rows, owners=rows):
+            np.maximum(scores, found, out=scores)
+        return scores
+
+    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+        """Vectors of any passages: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        return self._gather("vectors", wanted, (self.dimension,), np.dtype(np.float32))
+
+    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
+        """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        return self._gather("tokens", wanted, (), np.dtype(np.int32))
+
+    def _gather(
+        self, question: str, rows: IntArray, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> tuple[npt.NDArray[Any], IntArray]:
+        _check_rows(rows, self.passages)
+        offsets = np.cumsum([0, *self.lengths(rows).tolist()]).astype(np.int64)
+        found = np.empty((int(offsets[-1]), *shape), dtype=dtype)
+        for _, (places, values) in self._ask(question, rows, owners=rows):
+            first = 0
+            for place in places.tolist():
+                start, end = int(offsets[place]), int(offsets[place + 1])
+                found[start:end] = values[first : first + end - start]
+                first += end - start
+        return found, offsets
+
+    def _ask(self, question: str, *arguments: Any, owners: IntArray) -> Iterator[tuple[int, Any]]:
+        """Ask the shards that hold any of the rows ``owners``."""
+        return self._asked.map(question, *arguments, numbers=self._asked.source.layout.owners(owners).tolist())
+
+
+class ShardedIndex(Index):
+    """An opened index in shards; ranks as an index in one piece does."""
+
+    store: ShardedStore
+
+    def __init__(self, folder: Path, shards: Shards, *, passages: PassageTable | None = None) -> None:
+        self.shards = shards
+        super().__init__(folder, passages=passages)
+
+    def _open_store(self) -> ShardedStore:
+        return ShardedStore(self.folder / "statistics", self.shards)
 
     @property
-    def key(self) -> str:
-        """Names the shards, for caches."""
-        return fingerprint(vars(self))
+    def fingerprint(self) -> str:
+        """Names all that a ranking by this index depends on; exact rankings do not depend on the shards."""
+        if self.engine == "exact":
+            return self.store.fingerprint
+        return f"{self.store.fingerprint}-ivf-{self.shards.source.layout.shard_passages}"
 
-    @property
-    def whole(self) -> str:
-        """The fingerprint that a store in one piece would have."""
-        return store_plan(self.encoder, self.collection, self.index).fingerprint
+    def search(
+        self,
+        queries: torch.Tensor,
+        k: int,
+        *,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        progress: Progress = SILENT,
+    ) -> tuple[IntArray, FloatArray]:
+        """The k best passages of each query by MaxSim; see :meth:`Index.search`."""
+        self._check_width(queries)
+        found = self.shards.map("search", queries.numpy(), k, allowed, progress=progress)
+        return merge_rankings((answer for _, answer in found), len(queries), k, self.store.tie_ranks)
 
-    def rows(self, number: int) -> tuple[int, int]:
-        """First row of a shard and the row behind its last."""
-        first = number * self.shard_passages
-        return first, min(first + self.shard_passages, self.passages)
+    def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        """The k nearest stored tokens of the whole collection; see :meth:`Index.nearest_tokens`."""
+        self._check_vectors(vectors)
+        centres = self.centres if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO else None
+        found = self.shards.map("nearest", vectors.numpy(), k, centres, self.engine == "exact")
+        return merge_nearest(((number, *answer) for number, answer in found), len(vectors), k)
 
-    def owners(self, rows: IntArray) -> IntArray:
-        """The numbers of the shards that hold any of ``rows`` (−1: none), rising."""
-        return np.unique(rows[rows >= 0] // self.shard_passages)
+    def over_vectors(self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[IntArray, J]]) -> Iterator[R]:
+        """See :meth:`Index.over_vectors`; vectors come from the shards, and the function runs where they are asked."""
 
-    def part_fingerprint(self, number: int) -> str:
-        """Names the passages of a shard."""
-        return fingerprint([self.collection, *self.rows(number)])
+        def calls() -> Iterator[_Call]:
+            for wanted, job in jobs:
+                rows = np.unique(wanted[wanted >= 0])
+                tokens, offsets = self.store.vectors(rows)
+                vectors = FetchedVectors(rows, tokens.astype(self.store.codec.exact), offsets)
+                yield _Call(function, vectors, job)
 
-    def store_fingerprint(self, number: int) -> str:
-        """The fingerprint of a shard's finished store."""
-        return store_plan(self.encoder, self.part_fingerprint(number), self.index).fingerprint
+        return self.shards.run(_Call.run, calls())
+
+    @cached_property
+    def centres(self) -> FloatArray:
+        """Coarse centres of the whole collection's tokens, the same that an index in one piece would learn."""
+        folder = self.folder / "centres"
+        build(folder, Spec("centres", {}, {"tokens": self.store.fingerprint}), self._write_centres)
+        centres: FloatArray = np.load(folder / "centres.npy", allow_pickle=False)
+        return centres
+
+    def _write_centres(self, space: Workspace) -> Mapping[str, Any]:
+        counts = np.zeros(len(self.shards.source.layout), dtype=np.int64)
+        for number, count in self.shards.map("content"):
+            counts[number] = count
+        lists, chosen = centre_sample(self.store.tokens, int(counts.sum()))
+        ends = np.cumsum(counts)
+        sample = np.empty((len(chosen), self.store.dimension), dtype=np.float32)
+        for number in range(len(counts)):  # a shard's share of the sample is its own question
+            first, last = np.searchsorted(chosen, [ends[number] - counts[number], ends[number]])
+            ordinals = chosen[first:last] - (ends[number] - counts[number])
+            for _, vectors in self.shards.map("content_vectors", ordinals, numbers=[number] if len(ordinals) else []):
+                sample[first:last] = vectors
+        save_array(space, "centres", train_centres(sample, lists))
+        return {"lists": lists}
 
 
-@dataclass(frozen=True)
-class ShardSource:
-    """How any process gets a shard.
+@dataclasses.dataclass(frozen=True)
+class FetchedVectors:
+    """Vectors of some passages, fetched from wherever they lie.
 
-    Attributes:
-        home: the index's folder, which this process sees; a URL; or ``SCRATCH``.
-        engine: what a shard must be able to do: 'exact', or 'ivf' as well.
-        encoder: device and batch size.
-        scratch: the setting that names the folder where a node keeps shards.
-        texts, model: from which a shard is made; None: shards can only be opened.
+    rows: int64 [passages], rising; tokens: [tokens, dimension], one passage after another; offsets: int64
+    [passages + 1].
     """
 
-    plan: ShardPlan
-    home: str
-    engine: str = "exact"
-    encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    texts: Texts | None = None
-    model: Model | None = None
-    scratch: str = ""
+    rows: IntArray
+    tokens: npt.NDArray[np.floating]
+    offsets: IntArray
 
     @property
-    def remote(self) -> str | None:
-        """The URL, where shards are kept at one."""
-        return self.home if "://" in self.home else None
+    def dimension(self) -> int:
+        """Size of a token vector."""
+        return int(self.tokens.shape[1])
 
-    @property
-    def stays(self) -> bool:
-        """Whether a shard is to be found on one node alone."""
-        return self.home == SCRATCH
+    def lengths(self, rows: IntArray) -> IntArray:
+        """How many tokens passages have; 0 for the row −1."""
+        return np.where(rows >= 0, np.diff(self.offsets)[self._places(rows)], 0)
 
-    @property
-    def shared(self) -> bool:
-        """Whether all processes see the same folder of shards."""
-        return not self.stays and self.remote is None
+    def vectors(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
+        """Vectors of passages, one after another, and offsets."""
+        parts = [self.tokens[self.offsets[place] : self.offsets[place + 1]] for place in self._places(rows).tolist()]
+        offsets = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
+        return np.concatenate(parts).astype(np.float32), offsets
+
+    def _places(self, rows: IntArray) -> IntArray:
+        return np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
 
 
-@dataclass(frozen=True)
-class PassageSlice:
-    """The passages of one shard."""
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A function over vectors, with all that another process needs to run it."""
 
-    texts: Texts
-    first: int
-    last: int
-    fingerprint: str
+    function: Callable[[VectorSource, Any], Any]
+    vectors: FetchedVectors
+    job: Any
 
-    def __len__(self) -> int:
-        return self.last - self.first
+    def run(self) -> Any:
+        return self.function(self.vectors, self.job)
 
-    @property
-    def ids(self) -> Iterator[str]:
-        """Their ids in order."""
-        return (passage.id for passage in self.range(0, len(self)))
 
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1 of the shard."""
-        return self.texts.range(self.first + start, self.first + stop)
+def plan_shards(
+    dataset: Dataset,
+    out: Path,
+    encoder: EncoderSettings,
+    storage: str,
+    compute: ComputeSettings,
+) -> ShardSource:
+    """Prepare the encoder in ``out`` and say which shards there will be, where, and what they are made from."""
+    prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
+    layout = ShardLayout.of(
+        len(dataset.passages),
+        dataset.passages.fingerprint,
+        prepared.fingerprint,
+        storage,
+        compute.shard_passages,
+        token_store.BLOCK_PASSAGES,
+    )
+    home = compute.storage.rstrip("/") or str(out.resolve())
+    return ShardSource(layout, home, encoder=encoder, texts=dataset.passages)
+
+
+def build_sharded(
+    dataset: Dataset,
+    out: Path,
+    shards: Shards,
+    *,
+    data: DataSettings | None = None,
+    engine: str = "auto",
+    progress: Progress = SILENT,
+) -> ShardedIndex:
+    """Make the shards that are missing and the statistics of the whole collection; a stopped build continues.
+
+    ``shards`` are those of :func:`plan_shards` for the same folder.
+    """
+    layout = shards.source.layout
+
+    def make() -> Mapping[str, Any]:
+        nonlocal shards
+        if not current_builder().dry:
+            shards.source.publish_encoder(out / "encoder")
+        statistics = build(
+            out / "statistics",
+            _statistics_spec(layout),
+            lambda space: _write_statistics(space, dataset, shards, progress),
+        )
+        if not statistics.counts["tokens"]:
+            raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
+        chosen = choose_engine(engine, int(statistics.counts["tokens"]))
+        shards = shards.with_source(dataclasses.replace(shards.source, engine=chosen))
+        source = shards.source
+        if not current_builder().dry:
+            for number, found in shards.map("engine", progress=progress):
+                log.debug("shard %d searches by %s", number, found)
+        where = None if data is None else resolve_paths(data).as_dict()
+        home = "" if source.remote is None else source.home
+        return {
+            "engine": chosen,
+            "data": where,
+            "device": source.encoder.device,
+            "shards": {"home": home, "plan": dataclasses.asdict(layout)},
+        }
+
+    assemble(out, SETTINGS_FILE, make)
+    return ShardedIndex(out, shards, passages=dataset.passages)
+
+
+def open_sharded(folder: Path, settings: Mapping[str, Any]) -> ShardedIndex:
+    """Open a finished index in shards for this process alone; ``settings`` are those of ``index.json``."""
+    try:
+        source = read_source(folder, settings)
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"{folder} was not written by this version ({error}); build the index again") from None
+    return ShardedIndex(folder, LocalShards(source))
+
+
+def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
+    """Where the shards of a finished index are, from what ``index.json`` says."""
+    table = settings["shards"]
+    if table["home"] == "scratch":
+        raise ArtefactError(
+            f"the shards of {folder} are on the disks of the nodes that made them, which this version does not read; "
+            "build the index again with shards in its folder or at a URL ('compute.storage')"
+        )
+    return ShardSource(
+        ShardLayout(**table["plan"]),
+        table["home"] or str(folder.resolve()),
+        settings["engine"],
+        EncoderSettings(device=settings["device"]),
+    )
+
+
+def _statistics_spec(layout: ShardLayout) -> Spec:
+    kept = {"storage": layout.storage, "block": layout.block_passages, "shard_passages": layout.shard_passages}
+    return Spec(ShardedStore.stage, kept, {"encoder": layout.encoder, "passages": layout.collection})
+
+
+def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progress: Progress) -> Mapping[str, Any]:
+    layout = shards.source.layout
+    lengths = np.zeros(layout.passages, dtype=np.int32)
+    frequency: IntArray | None = None
+    counts: dict[str, Any] = {"passages": layout.passages, "tokens": 0, "truncated": 0, "shards": len(layout)}
+    working = 0.0
+    for number, found in shards.map("statistics", progress=progress):
+        first, last = layout.rows(number)
+        lengths[first:last] = found["lengths"]
+        frequency = found["document_frequency"] + (0 if frequency is None else frequency)
+        counts |= {"dimension": found["dimension"], "special_token_ids": found["special_token_ids"]}
+        counts["tokens"] += found["tokens"]
+        counts["truncated"] += found["truncated"]
+        working += found["seconds"]
+    ids = StringTable.of(dataset.passages.ids)
+    ids.save(space, "ids")
+    save_array(space, "tie_ranks", ids.tie_ranks())
+    save_array(space, "lengths", lengths)
+    save_array(space, "df", np.zeros(0, np.int64) if frequency is None else frequency)
+    return {**counts, "working_seconds": round(working, 3)}
+
+
+def _check_rows(rows: IntArray, passages: int) -> None:
+    if rows.size and not -1 <= rows.min() <= rows.max() < passages:
+        raise UsageError(f"rows go from {rows.min()} to {rows.max()}; the collection has {passages}")

@@ -1,11 +1,11 @@
-"""The token store: every passage's token vectors and token ids on disk, memory-mapped, in shards.
+"""The token store: every passage's token vectors and token ids on disk, memory-mapped, block by block.
 
-shard-00000.vectors.npy   float16 [tokens, dimension], or int8 with shard-00000.scales.npy float16 [tokens]
+shard-00000.vectors.npy   the vectors of a block of passages, as its codec writes them (:mod:`colabel.index.codec`)
 shard-00000.tokens.npy    int32 [tokens]
 shard-00000.offsets.npy   int64 [passages + 1]
 df.npy                    int64 [vocabulary]: passages that hold each token id
 ids.*.npy                 the passages' ids by row
-    tie_ranks.npy             int32 [passages]: the order of passages with equal scores
+tie_ranks.npy             int32 [passages]: the order of passages with equal scores
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,20 +22,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Manifest, Plan, Workspace, build, read_manifest
-from colabel.data.strings import StringTable
+from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
+from colabel.data.string_table import StringTable
 from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
+from colabel.index.codec import CODECS, Codec, stored
 from colabel.index.exact import TokenShard, score_rows
-from colabel.index.quantise import quantise, restore
 from colabel.progress import SILENT, Progress, Task
-from colabel.settings import IndexSettings
 from colabel.types import Passage
 
 log = logging.getLogger(__name__)
 
 STAGE = "tokens"
+BLOCK_PASSAGES = 4096
+"""Passages encoded together: between two save points, and batched by length among themselves."""
 _NAMED = 20  # passages that an error lists
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
 
 
 class Passages(Protocol):
@@ -55,27 +59,48 @@ class Passages(Protocol):
         """Passages ``start`` to ``stop`` − 1."""
 
 
-def store_plan(encoder_fingerprint: str, passages_fingerprint: str, settings: IndexSettings) -> Plan:
-    """What a store is made of."""
-    kept = {"storage": settings.storage, "shard_passages": settings.shard_passages}
-    inputs = {"encoder": encoder_fingerprint, "passages": passages_fingerprint}
-    return Plan(STAGE, kept, inputs, format=2)
+class VectorSource(Protocol):
+    """Token vectors of passages by row: a store, or a part of one that was sent to another process."""
+
+    @property
+    def dimension(self) -> int:
+        """Size of a token vector."""
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        """How many tokens passages have, in the shape of ``rows``; 0 for the row −1."""
+
+    def vectors(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
+        """Vectors of passages, one after another, and offsets."""
+
+
+def store_spec(encoder: str, passages: str, storage: str, block_passages: int) -> Spec:
+    """What a store is made of: fingerprints of encoder and passages, codec, passages of a block."""
+    kept = {"storage": storage, "shard_passages": block_passages}
+    return Spec(STAGE, kept, {"encoder": encoder, "passages": passages}, format=2)
 
 
 def build_store(
-    encoder: Encoder,
+    encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
     passages: Passages,
-    settings: IndexSettings,
+    storage: str,
     out: Path,
     progress: Progress = SILENT,
+    *,
+    block_passages: int | None = None,
 ) -> Manifest:
-    """Encode a collection into ``out``, shard by shard; an interrupted run continues with the next shard."""
+    """Encode a collection into ``out``, block by block; an interrupted run continues with the next block.
 
-    def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, encoder, passages, settings, progress)
-
-    return build(out, store_plan(encoder_fingerprint, passages.fingerprint, settings), write)
+    Args:
+        encoder: opens the model; called only where there is something to encode.
+        block_passages: None: ``BLOCK_PASSAGES``.
+    """
+    block = block_passages or BLOCK_PASSAGES
+    return build(
+        out,
+        store_spec(encoder_fingerprint, passages.fingerprint, storage, block),
+        lambda space: _write(space, encoder(), passages, CODECS[storage], block, progress),
+    )
 
 
 class TokenStore:
@@ -90,6 +115,7 @@ class TokenStore:
         try:
             self.passages, self.tokens = int(counts["passages"]), int(counts["tokens"])
             self.dimension, shards = int(counts["dimension"]), int(counts["shards"])
+            self.codec = CODECS[self.manifest.settings["storage"]]
             self.special_token_ids = tuple(int(token) for token in counts["special_token_ids"])
             self.ids = StringTable.open(folder, "ids")
             self.document_frequency = _load(folder / "df.npy")
@@ -104,16 +130,11 @@ class TokenStore:
     def _open_shards(self, count: int) -> tuple[TokenShard, ...]:
         shards, row = [], 0
         for number in range(count):
-            name = shard_name(number)
-            scales = self.folder / f"{name}.scales.npy"
-            shard = TokenShard(
-                _load(self.folder / f"{name}.vectors.npy"),
-                np.load(self.folder / f"{name}.offsets.npy", allow_pickle=False),
-                row,
-                scales=_load(scales) if scales.exists() else None,
-            )
-            shards.append(shard)
-            row += len(shard)
+            name = self.folder / shard_name(number)
+            arrays = [_load(name.with_suffix(f".{part}.npy")) for part in self.codec.parts]
+            offsets = np.load(name.with_suffix(".offsets.npy"), allow_pickle=False)
+            shards.append(TokenShard(stored(self.codec, arrays, self.dimension), offsets, row))
+            row += len(shards[-1])
         return tuple(shards)
 
     def __len__(self) -> int:
@@ -124,7 +145,7 @@ class TokenStore:
         """Names the stored vectors, wherever and in how many pieces they lie."""
         return self.manifest.fingerprint
 
-    def score(self, queries: torch.Tensor, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def score(self, queries: torch.Tensor, rows: IntArray) -> FloatArray:
         """MaxSim of each query [queries, length, dimension] with its own rows [queries, count]; −∞ where one is −1."""
         return score_rows(queries, self.shards, rows).numpy()
 
@@ -134,47 +155,40 @@ class TokenStore:
         return tuple(_load(self.folder / f"{shard_name(number)}.tokens.npy") for number in range(len(self.shards)))
 
     @cached_property
-    def first_tokens(self) -> npt.NDArray[np.int64]:
+    def first_tokens(self) -> IntArray:
         """The number of the first token of each shard, and the total at the end: int64 [shards + 1]."""
         return np.cumsum([0, *(len(shard.vectors) for shard in self.shards)])
 
     @cached_property
-    def _first_rows(self) -> npt.NDArray[np.int64]:
+    def _first_rows(self) -> IntArray:
         return np.array([shard.first_row for shard in self.shards], dtype=np.int64)
 
-    def vectors(
-        self, rows: Sequence[int] | npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
         """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
         spans = [self._span(int(row)) for row in rows]
         offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
         if not spans:
             return np.zeros((0, self.dimension), np.float32), offsets
-        stored = np.concatenate([self._plain[shard][start:end] for shard, start, end in spans])
-        factors = [(self.shards[shard].scales, start, end) for shard, start, end in spans]
-        scales = [scale[start:end] for scale, start, end in factors if scale is not None]
-        return restore(stored, np.concatenate(scales) if scales else None), offsets
+        sources = [(self.shards[shard].vectors.arrays, start, end) for shard, start, end in spans]
+        arrays = [
+            np.concatenate([arrays[part][start:end] for arrays, start, end in sources])
+            for part in range(len(self.codec.parts))
+        ]
+        return self.shards[0].vectors.decoded(arrays), offsets
 
-    def lengths(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lengths(self, rows: IntArray) -> IntArray:
         """How many stored tokens passages have, in the shape of ``rows``; 0 for the row −1 (none)."""
         return np.where(rows >= 0, self._lengths[np.maximum(rows, 0)], 0)
 
     @cached_property
-    def _lengths(self) -> npt.NDArray[np.int64]:
+    def _lengths(self) -> IntArray:
         return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
 
-    @cached_property
-    def _plain(self) -> tuple[npt.NDArray[Any], ...]:
-        """The shards' vectors as plain arrays: every slice of a np.memmap costs a call of Python code."""
-        return tuple(shard.vectors.view(np.ndarray) for shard in self.shards)
-
-    def passage_tokens(
-        self, rows: Sequence[int] | npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
         spans = [self._span(int(row)) for row in rows]
         parts = [np.asarray(self.token_ids[shard][start:end]) for shard, start, end in spans]
-        return _joined(parts, np.zeros(0, np.int32)), _offsets(parts)
+        return np.concatenate([np.zeros(0, np.int32), *parts]), np.cumsum([0, *map(len, parts)]).astype(np.int64)
 
     def _span(self, row: int) -> tuple[int, int, int]:
         """Shard, first and last token of a passage."""
@@ -185,14 +199,14 @@ class TokenStore:
         place = row - shard.first_row
         return number, int(shard.offsets[place]), int(shard.offsets[place + 1])
 
-    def vectors_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def vectors_at(self, positions: IntArray) -> FloatArray:
         """Stored vectors at positions of the whole store: float32 [n, dimension]."""
         found = np.empty((len(positions), self.dimension), dtype=np.float32)
         for number, here in self._by_shard(positions):
-            found[here] = _take(self.shards[number], positions[here] - self.first_tokens[number])
+            found[here] = self.shards[number].vectors.vectors(positions[here] - self.first_tokens[number])
         return found
 
-    def token_ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    def token_ids_at(self, positions: IntArray) -> npt.NDArray[np.int32]:
         """Token ids at positions of the whole store, counted through all shards."""
         flat = positions.reshape(-1)
         found = np.empty(len(flat), dtype=np.int32)
@@ -200,7 +214,7 @@ class TokenStore:
             found[here] = self.token_ids[number][flat[here] - self.first_tokens[number]]
         return found.reshape(positions.shape)
 
-    def _by_shard(self, positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def _by_shard(self, positions: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Shard number and the places in ``positions`` that lie in it."""
         if not len(positions):
             return
@@ -232,9 +246,7 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}"
 
 
-def document_frequency(
-    token_ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], vocabulary: int
-) -> npt.NDArray[np.int64]:
+def document_frequency(token_ids: npt.NDArray[np.int32], offsets: IntArray, vocabulary: int) -> IntArray:
     """In how many passages each token id stands: int64 [vocabulary].
 
     >>> document_frequency(np.array([5, 5, 6, 5], np.int32), np.array([0, 3, 4]), vocabulary=7)[5:].tolist()
@@ -246,9 +258,8 @@ def document_frequency(
 
 
 def _write(
-    space: Workspace, encoder: Encoder, passages: Passages, settings: IndexSettings, progress: Progress
+    space: Workspace, encoder: Encoder, passages: Passages, codec: Codec, size: int, progress: Progress
 ) -> Mapping[str, Any]:
-    size = settings.shard_passages
     starts = range(0, len(passages), size)
     task = progress.start("encoding passages", len(passages), "passages")
     for number, start in enumerate(starts):
@@ -261,34 +272,23 @@ def _write(
             encoded = encoder.encode_passages([passage.full_text for passage in read], _Within(task))
         except EncodingError as error:
             raise DataError(_poisoned([read[place].id for place in error.places], str(error))) from error
-        _write_shard(space, shard_name(number), encoded.vectors, encoded.token_ids, encoded.offsets, settings.storage)
+        arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))
+        for part, values in {"tokens": encoded.token_ids, "offsets": encoded.offsets, **arrays}.items():
+            save_array(space, f"{shard_name(number)}.{part}", values)
         with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
             path.write_text(json.dumps({"truncated": encoded.truncated, "tokens": len(encoded.token_ids)}))
     task.close()
     if not space.done("tie_ranks.npy"):
         ids = StringTable.of(passages.ids)
         ids.save(space, "ids")
-        with space.file("tie_ranks.npy") as path, path.open("wb") as file:
-            np.save(file, ids.tie_ranks(), allow_pickle=False)
+        save_array(space, "tie_ranks", ids.tie_ranks())
     return _summary(space, encoder, len(passages), len(starts))
 
 
-def _write_shard(
-    space: Workspace,
-    name: str,
-    vectors: npt.NDArray[np.float16],
-    token_ids: npt.NDArray[np.int32],
-    offsets: npt.NDArray[np.int64],
-    storage: str,
-) -> None:
-    arrays: dict[str, np.ndarray] = {"tokens": token_ids, "offsets": offsets}
-    if storage == "int8":
-        arrays["vectors"], arrays["scales"] = quantise(vectors)
-    else:
-        arrays["vectors"] = vectors
-    for part, values in arrays.items():
-        with space.file(f"{name}.{part}.npy") as path, path.open("wb") as file:
-            np.save(file, values, allow_pickle=False)
+def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
+    """Write ``name.npy``, whole or not at all."""
+    with space.file(f"{name}.npy") as path, path.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
 
 
 def _summary(space: Workspace, encoder: Encoder, passages: int, shards: int) -> Mapping[str, Any]:
@@ -301,8 +301,7 @@ def _summary(space: Workspace, encoder: Encoder, passages: int, shards: int) -> 
         frequency += document_frequency(token_ids, _load(space.folder / f"{name}.offsets.npy"), len(frequency))
         note = json.loads((space.folder / f"{name}.json").read_text())
         truncated, tokens = truncated + note["truncated"], tokens + note["tokens"]
-    with space.file("df.npy") as path, path.open("wb") as file:
-        np.save(file, frequency, allow_pickle=False)
+    save_array(space, "df", frequency)
     if truncated:
         log.info(
             "%d of %d passages were longer than %s tokens and were cut", truncated, passages, encoder.passage_limit
@@ -321,8 +320,8 @@ def _poisoned(ids: Sequence[str], reason: str) -> str:
     shown = ", ".join(f"'{passage_id}'" for passage_id in ids[:_NAMED])
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     return (
-        f"the passages {shown}{more}, one batch, cannot be encoded: {reason}. Look at them, or lower "
-        "'encoder.batch_tokens' if memory ran out"
+        f"the passages {shown}{more}, one batch, cannot be encoded: {reason}. Look at them, or "
+        "shorten 'encoder.passage_length' if memory ran out"
     )
 
 
@@ -345,16 +344,3 @@ class _Within:
 def _load(path: Path) -> Any:
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     return np.asarray(values) if values.size == 0 else values
-
-
-def _take(shard: TokenShard, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    scales = None if shard.scales is None else np.asarray(shard.scales[places])
-    return restore(np.asarray(shard.vectors[places]), scales)
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]], empty: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else empty
-
-
-def _offsets(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    return np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)

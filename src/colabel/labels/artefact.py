@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import Manifest, read_manifest
-from colabel.data.strings import StringTable
+from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError, DataError
 from colabel.index.store import allow_open_files
 
@@ -123,9 +123,9 @@ class Labels:
             raise ArtefactError(f"{path} cannot be read ({error}); label again") from None
 
 
-def open_labels(folder: Path) -> Labels:
+def open_labels(folder: Path | str) -> Labels:
     """Open finished labels."""
-    return Labels(folder)
+    return Labels(Path(folder))
 
 
 def block_name(number: int) -> str:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import Plan, Workspace, build
+from colabel.artefacts import Spec, Workspace, build
+from colabel.collective.centroids import labels_used
 from colabel.data import Dataset
-from colabel.data.strings import StringTable, StringTableBuilder
-from colabel.errors import UsageError
-from colabel.labels.artefact import ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
-from colabel.labels.ranked import LabelledQueries, Ranked, check_inputs
+from colabel.data.string_table import StringTable, StringTableBuilder
+from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
 from colabel.progress import SILENT, Progress
 from colabel.settings import LabelSettings
-from colabel.teachers.base import Teacher
+from colabel.teachers.protocol import Teacher
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Knowledge
@@ -31,11 +32,11 @@ IntArray = npt.NDArray[np.int64]
 
 
 class PairChoice(Protocol):
-    """Chooses which pairs a teacher scores, for teachers whose scores are dear."""
+    """Chooses which pairs an expensive teacher scores."""
 
     @property
     def fingerprint(self) -> str:
-        """Names all that the choice depends on."""
+        """Names everything that the choice depends on."""
 
     def __call__(self, query_ids: Sequence[str], rows: IntArray, flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Bool [queries, candidates]: True where the pair is to be scored."""
@@ -71,15 +72,19 @@ def label(
         "teacher": teacher.fingerprint,
     }
 
+    origin = {  # to explain a score; the place is relative, so that knowledge and labels may move together
+        "place": os.path.relpath(knowledge.folder.resolve(), out.resolve()),
+        "beta": getattr(teacher, "beta", knowledge.settings.beta),
+        "scale": getattr(teacher, "scale", knowledge.settings.expansion_scale),
+    }
+    queries = LabelledQueries(knowledge, dataset, settings.candidates)
+
     def write(space: Workspace) -> Mapping[str, Any]:
         with space.file(ORIGIN_FILE) as path:
-            path.write_text(json.dumps(_origin(knowledge, teacher, out), indent=2) + "\n", encoding="utf-8")
-        return _write(
-            space, knowledge, LabelledQueries(knowledge, dataset, settings.candidates), teacher, only, progress
-        )
+            path.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+        return _write(space, knowledge, queries, teacher, only, progress)
 
-    manifest = build(out, Plan(STAGE, kept, inputs), write)
-    counts = manifest.counts
+    counts = build(out, Spec(STAGE, kept, inputs), write).counts
     if counts["skipped_queries"] or counts["empty_positives"]:
         log.info(
             "%s queries have no visible positive and are not labelled; %s positives are empty passages and left out",
@@ -92,30 +97,29 @@ def label(
 def _write(
     space: Workspace,
     knowledge: Knowledge,
-    stream: LabelledQueries,
+    queries: LabelledQueries,
     teacher: Teacher,
     only: PairChoice | None,
     progress: Progress,
 ) -> Mapping[str, Any]:
-    ids = StringTableBuilder()
-    blocks = 0
-    task = progress.start(f"labelling with {teacher.name}", len(stream), "queries")
-    skipped = 0
-    for number, ranked in enumerate(stream):
-        if not space.done(f"{block_name(number)}.{PARTS[-1]}.npy"):
+    ids, blocks, skipped = StringTableBuilder(), 0, 0
+    task = progress.start(f"labelling with {teacher.name}", len(queries), "queries")
+    for ranked in queries:
+        name = block_name(blocks)
+        if not space.done(f"{name}.{PARTS[-1]}.npy"):
             arrays = _label_block(knowledge, ranked, teacher, only)
             for part in PARTS:
-                with space.file(f"{block_name(number)}.{part}.npy") as path, path.open("wb") as file:
+                with space.file(f"{name}.{part}.npy") as path, path.open("wb") as file:
                     np.save(file, arrays[part], allow_pickle=False)
         for query_id in ranked.query_ids:
             ids.append(query_id)
-        task.advance(len(ranked.query_ids) + stream.skipped_queries - skipped)
-        skipped = stream.skipped_queries
-        blocks = number + 1
+        task.advance(len(ranked.query_ids) + queries.skipped_queries - skipped)
+        skipped = queries.skipped_queries
+        blocks += 1
     task.close()
     ids.finish().save(space, "queries")
     StringTable.of(knowledge.index.store.ids).save(space, "ids")
-    left_out = {"skipped_queries": stream.skipped_queries, "empty_positives": stream.empty_positives}
+    left_out = {"skipped_queries": queries.skipped_queries, "empty_positives": queries.empty_positives}
     return _counts(space.folder, blocks) | left_out
 
 
@@ -127,7 +131,7 @@ def _label_block(
     chosen = rows >= 0
     if only is not None:
         chosen &= only(ranked.query_ids, wide, flags)
-    scores = teacher.score(ranked.query_ids, np.where(chosen, wide, -1))
+    scores = teacher.scores(ranked.query_ids, np.where(chosen, wide, -1))
     if scores.shape != rows.shape:
         raise UsageError(
             f"the teacher '{teacher.name}' gave scores of shape {scores.shape} for candidates of shape {rows.shape}; "
@@ -141,7 +145,10 @@ def _candidates(
     knowledge: Knowledge, ranked: Ranked
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
     """Rows, φ and flags [queries, candidates] of a block, padding behind each query's candidates."""
-    extra = _unranked(ranked)
+    beyond = [found[~np.isin(found, line)] for line, found in zip(ranked.rows, ranked.positives, strict=True)]
+    extra = np.full((len(beyond), max(map(len, beyond))), -1, dtype=np.int64)  # positives beyond the ranking
+    for place, found in enumerate(beyond):
+        extra[place, : len(found)] = found
     further = np.full(extra.shape, -np.inf, dtype=np.float32)
     here = np.flatnonzero((extra >= 0).any(axis=1))
     if len(here):
@@ -165,38 +172,104 @@ def _candidates(
     return rows, base, flags
 
 
-def _unranked(ranked: Ranked) -> IntArray:
-    """Positives beyond the ranking, int64 [queries, most of any query], −1 where there are fewer."""
-    found = [
-        positives[~np.isin(positives, line)] for line, positives in zip(ranked.rows, ranked.positives, strict=True)
-    ]
-    extra = np.full((len(found), max(len(rows) for rows in found)), -1, dtype=np.int64)
-    for place, rows in enumerate(found):
-        extra[place, : len(rows)] = rows
-    return extra
-
-
 def _counts(folder: Path, blocks: int) -> dict[str, Any]:
     """Counts of the manifest, from the files: the same whether the run was interrupted or not."""
-    counts = dict.fromkeys(("queries", "pairs", "scored", "labelled", "feedback", "hard_negatives"), 0)
+    flags = {"labelled": Flag.LABELLED, "feedback": Flag.FEEDBACK, "hard_negatives": Flag.HARD_NEGATIVE}
+    counts = dict.fromkeys(("queries", "pairs", "scored", *flags), 0)
     for number in range(blocks):
         arrays = read_block(folder, number)
         counts["queries"] += len(arrays["rows"])
         counts["pairs"] += int((arrays["rows"] >= 0).sum())
         counts["scored"] += int(np.isfinite(arrays["teacher"]).sum())
-        for name, flag in (
-            ("labelled", Flag.LABELLED),
-            ("feedback", Flag.FEEDBACK),
-            ("hard_negatives", Flag.HARD_NEGATIVE),
-        ):
+        for name, flag in flags.items():
             counts[name] += int(((arrays["flags"] & flag) != 0).sum())
     return {"blocks": blocks, **counts}
 
 
-def _origin(knowledge: Knowledge, teacher: Teacher, out: Path) -> dict[str, Any]:
-    """What the missing-label report needs to explain a score; the place is relative, so both may move together."""
-    return {
-        "place": os.path.relpath(knowledge.folder.resolve(), out.resolve()),
-        "beta": getattr(teacher, "beta", knowledge.settings.beta),
-        "scale": getattr(teacher, "scale", knowledge.settings.expansion_scale),
-    }
+@dataclass(frozen=True)
+class Ranked:
+    """Queries of a block: their top candidates, φ of them, and the rows of their positives."""
+
+    query_ids: list[str]
+    rows: npt.NDArray[np.int32]
+    base: npt.NDArray[np.float32]
+    positives: list[IntArray]
+
+
+_Pending = tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]
+
+
+class LabelledQueries:
+    """Labelled queries in the order of the ranking, a block at a time; counts what it leaves out."""
+
+    def __init__(self, knowledge: Knowledge, dataset: Dataset, candidates: int) -> None:
+        self.skipped_queries = 0
+        self.empty_positives = 0
+        self._ranking = knowledge.ranking
+        self._dataset = dataset
+        self._labels = dataset.labels(knowledge.split)
+        self._candidates = candidates
+        self._store = knowledge.index.store
+
+    def __len__(self) -> int:
+        return len(self._ranking)
+
+    def __iter__(self) -> Iterator[Ranked]:
+        pending: list[_Pending] = []
+        for query_ids, rows, scores in self._ranking.blocks():
+            for place, query_id in enumerate(query_ids):
+                positives = self._positives(query_id)
+                if not len(positives):
+                    self.skipped_queries += 1
+                    continue
+                here = slice(None, self._candidates)
+                pending.append((query_id, rows[place, here], scores[place, here], positives))
+                if len(pending) == BLOCK:
+                    yield _stack(pending)
+                    pending = []
+        if pending:
+            yield _stack(pending)
+
+    def _positives(self, query_id: str) -> IntArray:
+        """Rows of a query's visible positives, rising, so that the order of the label file does not matter."""
+        grades = self._labels.get(query_id, {})
+        wanted = [passage for passage, grade in grades.items() if grade >= self._dataset.relevant_from]
+        rows = np.sort(self._dataset.passages.rows(wanted))
+        filled: IntArray = rows[self._store.lengths(rows) > 0]
+        self.empty_positives += len(rows) - len(filled)
+        return filled
+
+
+def _stack(pending: list[_Pending]) -> Ranked:
+    query_ids, rows, base, positives = zip(*pending, strict=True)
+    return Ranked(list(query_ids), np.stack(rows), np.stack(base), list(positives))
+
+
+def check_inputs(knowledge: Knowledge, dataset: Dataset, settings: LabelSettings) -> None:
+    """Refuse what does not fit together, before anything is written."""
+    labels = dataset.labels(knowledge.split)
+    knowledge.index.check_collection(dataset.passages)
+    depth = int(knowledge.ranking.manifest.counts["depth"])
+    if depth < min(settings.candidates, len(dataset.passages)):
+        raise UsageError(
+            f"'labels.candidates' is {settings.candidates}, and {knowledge.folder} ranked {depth} passages for each "
+            "query; choose at most as many or collect again with a deeper ranking"
+        )
+    for query_id in labels:
+        if knowledge.ranking.query_ids.row(query_id) < 0:
+            raise ArtefactError(
+                f"{knowledge.folder} knows nothing of query '{query_id}' of the split '{knowledge.split}' of "
+                f"{dataset.name}; collect again from this dataset"
+            )
+    if next(iter(LabelledQueries(knowledge, dataset, settings.candidates)), None) is None:
+        raise DataError(
+            f"no query of the split '{knowledge.split}' of {dataset.name} has a visible positive (grade "
+            f"{dataset.relevant_from} or higher) that is not empty; there is nothing to label"
+        )
+    used = knowledge.labelled_fingerprint
+    if used is not None and used != labels_used(dataset.positives(knowledge.split)):
+        # a positive that was feedback and is hidden now would make labels that know what they are to find
+        raise ArtefactError(
+            f"{knowledge.folder} was collected with other labels than the split '{knowledge.split}' of {dataset.name} "
+            "shows; collect again with the same settings, such as data.keep_labels"
+        )

@@ -1,4 +1,19 @@
-"""The missing-label report: suspected positives with what a person needs to judge them, and why they are suspected."""
+"""Missing labels: unlabelled passages that look relevant, with what a person needs to judge them, and why.
+
+Scores of different queries do not compare as they are: a late-interaction score grows with the number of query tokens,
+and some queries match everything better. With t the teacher score of a passage, t̄ the mean over the query's unlabelled
+candidates, s their standard deviation and φ₁ the highest base score of its candidates, candidates of all queries are
+ordered by
+
+    standout     (t − t̄) / φ₁
+    deviation    (t − t̄) / s
+
+**The default is ``standout``**: how far a passage stands out from the query's other candidates, in units of what the
+query weighs. φ₁ grows with the query's tokens and not with the teacher, so long queries do not win by length. For
+teachers whose scores do not grow with the query, such as cross-encoders, ``deviation`` is the order; elsewhere it also
+lifts the best passage of a query for which nothing is relevant. The distance to the labelled passage (``margin``) is a
+filter and no order: it says more about that passage than about the unlabelled one.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +22,21 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from colabel.artefacts import write_text
 from colabel.collective.expansion import Centroids, expansion_weights
 from colabel.data import Dataset
-from colabel.data.trec import qrel_lines
+from colabel.data.text_lines import qrel_lines
 from colabel.errors import ArtefactError, ColabelError, UsageError
-from colabel.labels.artefact import Labels
+from colabel.labels.artefact import LabelBlock, Labels
 from colabel.labels.export import check_dataset
-from colabel.labels.suspects import DEFAULT_ORDER, Suspect, find_suspects
+from colabel.labels.statistics import best_labelled, missing_ranks, unlabelled
 from colabel.types import Qrel, Qrels
 
 if TYPE_CHECKING:
@@ -28,12 +44,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ORDERS = ("standout", "deviation")
 _KINDS = (".tsv", ".jsonl", ".json", ".qrels")
 _SNIPPET = 300
-_BATCH = 256  # suspects explained at once
+_BATCH = 256  # passages explained at once
+_PLACE = np.dtype([("value", np.float64), ("block", np.int64), ("place", np.int64)])
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
+class MissingPair:
+    """An unlabelled pair that looks relevant.
+
+    ``margin`` is its teacher score minus that of the query's best labelled passage (NaN where that was not scored),
+    ``rank`` its place among the query's unlabelled candidates, ``value`` what it was ordered by.
+    """
+
+    query_id: str
+    passage_id: str
+    row: int
+    teacher_score: float
+    base_score: float
+    margin: float
+    rank: int
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Reason:
     """What one expansion token added to a passage's teacher score: weight · max_j c·p_j, the weight being β·σ.
 
@@ -47,25 +83,25 @@ class Reason:
     contribution: float
 
 
-@dataclass(frozen=True)
-class MissingLabel:
-    """A suspected positive as a person reviews it; reasons are by falling contribution."""
+@dataclasses.dataclass(frozen=True)
+class MissingLabel(MissingPair):
+    """The same as a person reviews it; reasons are by falling contribution."""
 
-    query_id: str
     query: str
-    passage_id: str
     title: str
     text: str
-    teacher_score: float
-    base_score: float
-    margin: float
-    rank: int
-    value: float
     reasons: tuple[Reason, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types; the margin is None where the query's labelled passage was not scored."""
-        return dataclasses.asdict(self) | {"margin": None if math.isnan(self.margin) else self.margin}
+        table = dataclasses.asdict(self) | {"margin": None if math.isnan(self.margin) else self.margin}
+        return {name: table[name] for name in _COLUMNS}
+
+
+_COLUMNS = (
+    *("query_id", "query", "passage_id", "title", "text"),
+    *("teacher_score", "base_score", "margin", "rank", "value", "reasons"),
+)
 
 
 def missing_labels(
@@ -74,21 +110,107 @@ def missing_labels(
     dataset: Dataset,
     *,
     limit: int = 100,
-    order: str = DEFAULT_ORDER,
+    order: str = ORDERS[0],
     margin: float | None = None,
-    temperature: float = 1.0,
 ) -> list[MissingLabel]:
-    """The ``limit`` most suspect unlabelled passages of the dataset, best first, with their text and reasons.
+    """The ``limit`` unlabelled passages of the dataset that look most relevant, best first, with texts and reasons.
 
-    Orders and ``margin`` are explained in :mod:`colabel.labels.suspects`. Without knowledge there are no reasons.
+    See :func:`find_missing` for the arguments. Without knowledge there are no reasons.
     """
     check_dataset(labels, dataset)
     if knowledge is not None:
         check_knowledge(labels, knowledge)
-    found = find_suspects(labels, dataset, limit=limit, order=order, margin=margin, temperature=temperature)
+    found = find_missing(labels, dataset, limit=limit, order=order, margin=margin)
     origin = labels.origin()
     reasons = [()] * len(found) if knowledge is None else explain(knowledge, found, origin.beta, origin.scale)
-    return [_readable(suspect, why, dataset) for suspect, why in zip(found, reasons, strict=True)]
+    return [_readable(pair, why, dataset) for pair, why in zip(found, reasons, strict=True)]
+
+
+def find_missing(
+    labels: Labels, dataset: Dataset, *, limit: int, order: str = ORDERS[0], margin: float | None = None
+) -> list[MissingPair]:
+    """The ``limit`` unlabelled pairs of the whole dataset that look most relevant, best first.
+
+    Passages that have a visible judgement for the query, relevant or not, are left out. Equal values come in the order
+    of queries and candidates. Memory is that of ``limit`` pairs and one block.
+
+    Args:
+        order: one of ``ORDERS``.
+        margin: leave out passages whose teacher score is not at least this much above (below, if negative) that of
+            the query's best labelled passage.
+    """
+    if limit < 1:
+        raise UsageError(f"the limit is {limit}; expected at least 1 suggestion")
+    judged = dataset.labels(labels.split)
+    best = np.zeros(0, dtype=_PLACE)
+    for number, block in enumerate(labels.blocks()):
+        values = order_values(block, order)
+        if margin is not None:
+            values[~(_margins(block) >= margin)] = -np.inf
+        for place, query_id in enumerate(block.query_ids):
+            known = labels.passage_ids.rows(judged.get(query_id, ()))
+            values[place, np.isin(block.rows[place], known)] = -np.inf
+        flat = values.reshape(-1)
+        here = np.empty(int((flat > -np.inf).sum()), dtype=_PLACE)
+        here["block"], here["place"] = number, np.flatnonzero(flat > -np.inf)
+        here["value"] = flat[here["place"]]
+        best = np.concatenate([best, here])
+        best = best[np.argsort(-best["value"], kind="stable")[:limit]]
+    return _pairs(labels, best)
+
+
+def order_values(block: LabelBlock, order: str) -> npt.NDArray[np.float64]:
+    """What the candidates of a block [queries, candidates] are ordered by across queries, float64, larger is better.
+
+    −∞ where a candidate is labelled, absent or not scored.
+
+    >>> teacher, flags = np.array([[4.0, 3.0, 1.0]], np.float32), np.array([[4, 1, 4]], np.uint8)
+    >>> block = LabelBlock(["q"], np.array([[7, 8, 9]], np.int32), teacher, teacher / 2, flags)
+    >>> order_values(block, "standout").tolist(), order_values(block, "deviation").tolist()
+    ([[0.75, -inf, -0.75]], [[1.0, -inf, -1.0]])
+    """
+    if order not in ORDERS:
+        raise UsageError(f"'{order}' is no order of suggestions; expected one of {', '.join(ORDERS)}")
+    taking = unlabelled(block.teacher, block.flags)
+    scores = np.where(taking, block.teacher, 0.0).astype(np.float64)
+    count = np.maximum(taking.sum(axis=1), 1)
+    lead = scores - (scores.sum(axis=1) / count)[:, None]
+    if order == "deviation":
+        unit = np.sqrt(np.where(taking, lead**2, 0.0).sum(axis=1) / count)
+    else:
+        unit = np.where(np.isfinite(block.base), block.base, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+    values = lead / np.where((unit > 0) & np.isfinite(unit), unit, 1.0)[:, None]
+    return np.where(taking, values, -np.inf)
+
+
+def _margins(block: LabelBlock) -> npt.NDArray[np.float64]:
+    """t − t⁺ of all candidates, float64 [queries, candidates]; NaN where either was not scored."""
+    scores = np.where(np.isfinite(block.teacher), block.teacher, np.nan).astype(np.float64)
+    return scores - best_labelled(block.teacher, block.flags).astype(np.float64)[:, None]
+
+
+def _pairs(labels: Labels, best: npt.NDArray[np.void]) -> list[MissingPair]:
+    """The pairs at some places of the blocks, in the order of ``best``."""
+    found: dict[int, MissingPair] = {}
+    for number, block in enumerate(labels.blocks()):
+        wanted = np.flatnonzero(best["block"] == number)
+        if not len(wanted):
+            continue
+        ranks, margins = missing_ranks(block.teacher, block.flags), _margins(block)
+        for spot, place in zip(wanted.tolist(), best["place"][wanted].tolist(), strict=True):
+            at = divmod(place, block.rows.shape[1])
+            row = int(block.rows[at])
+            found[spot] = MissingPair(
+                query_id=block.query_ids[at[0]],
+                passage_id=labels.passage_ids[row],
+                row=row,
+                teacher_score=float(block.teacher[at]),
+                base_score=float(block.base[at]),
+                margin=float(margins[at]),
+                rank=int(ranks[at]),
+                value=float(best["value"][spot]),
+            )
+    return [found[spot] for spot in range(len(best))]
 
 
 def remembered_knowledge(labels: Labels) -> Knowledge | None:
@@ -115,33 +237,24 @@ def check_knowledge(labels: Labels, knowledge: Knowledge) -> None:
         )
 
 
-def explain(knowledge: Knowledge, suspects: Sequence[Suspect], beta: float, scale: str) -> list[tuple[Reason, ...]]:
-    """The expansion tokens of each suspect's query by what they add to the passage's score, largest first.
+def explain(knowledge: Knowledge, pairs: Sequence[MissingPair], beta: float, scale: str) -> list[tuple[Reason, ...]]:
+    """The expansion tokens of each pair's query by what they add to the passage's score, largest first.
 
     With the collective teacher, φ and the contributions add up to the teacher score (Eq. 6).
     """
     reasons = []
-    for start in range(0, len(suspects), _BATCH):
-        batch = suspects[start : start + _BATCH]
-        query_ids = [suspect.query_id for suspect in batch]
+    for start in range(0, len(pairs), _BATCH):
+        batch = pairs[start : start + _BATCH]
+        query_ids = [pair.query_id for pair in batch]
         centroids = knowledge.centroids(query_ids)
         lengths = (knowledge.queries.vectors(query_ids) != 0).any(dim=2).sum(dim=1)
         weights = expansion_weights(centroids.sigma, lengths, beta, scale)
-        similarities = _similarities(knowledge, centroids, [suspect.row for suspect in batch])
-        reasons += [
-            _reasons(knowledge, centroids, place, weights[place], similarities[place]) for place in range(len(batch))
-        ]
+        vectors, offsets = knowledge.index.store.vectors([pair.row for pair in batch])
+        for place in range(len(batch)):
+            passage = torch.from_numpy(vectors[offsets[place] : offsets[place + 1]])
+            similarities = (centroids.vectors[place] @ passage.T).amax(dim=1)
+            reasons.append(_reasons(knowledge, centroids, place, weights[place], similarities))
     return reasons
-
-
-def _similarities(knowledge: Knowledge, centroids: Centroids, rows: Sequence[int]) -> torch.Tensor:
-    """max_j c·p_j of each query's centroids with its passage, float32 [queries, centroids]."""
-    vectors, offsets = knowledge.index.store.vectors(rows)
-    best = []
-    for place in range(len(rows)):
-        passage = torch.from_numpy(vectors[offsets[place] : offsets[place + 1]])
-        best.append((centroids.vectors[place] @ passage.T).amax(dim=1))
-    return torch.stack(best)
 
 
 def _reasons(
@@ -162,50 +275,42 @@ def _reasons(
     return tuple(sorted(found, key=lambda reason: -reason.contribution))
 
 
-def _readable(suspect: Suspect, reasons: tuple[Reason, ...], dataset: Dataset) -> MissingLabel:
-    passage = dataset.passages[suspect.row]
-    return MissingLabel(
-        query_id=suspect.query_id,
-        query=dataset.queries[suspect.query_id],
-        passage_id=suspect.passage_id,
-        title=passage.title,
-        text=_snippet(passage.text),
-        teacher_score=suspect.teacher_score,
-        base_score=suspect.base_score,
-        margin=suspect.margin,
-        rank=suspect.rank,
-        value=suspect.value,
-        reasons=reasons,
-    )
+def _readable(pair: MissingPair, reasons: tuple[Reason, ...], dataset: Dataset) -> MissingLabel:
+    passage, query = dataset.passages[pair.row], dataset.queries[pair.query_id]
+    return MissingLabel(**vars(pair), query=query, title=passage.title, text=snippet(passage.text), reasons=reasons)
 
 
-def _snippet(text: str) -> str:
+def snippet(text: str) -> str:
+    """The beginning of a text on one line, cut at a word."""
     flat = " ".join(text.split())
     return flat if len(flat) <= _SNIPPET else flat[: _SNIPPET - 2].rsplit(" ", 1)[0] + " …"
 
 
-def check_missing_file(path: Path | None, *, with_labels: bool = False) -> None:
-    """Refuse a file that suggestions cannot be written to, before any work is done."""
+def check_missing_file(path: Path | None, *, with_labels: bool = False, force: bool = False) -> None:
+    """Refuse a file that suggestions cannot be written to, before any work is done; ``force`` replaces any file."""
     if path is not None and path.suffix.lower() not in _KINDS:
-        raise UsageError(f"{path}: suggestions are written as .tsv, .jsonl, .json or .qrels; give a name that ends so")
+        raise UsageError(f"{path}: suggestions are written as .tsv, .jsonl, .json or .qrels; use one of these endings")
     if with_labels and (path is None or path.suffix.lower() != ".qrels"):
         raise UsageError("visible labels can stand in a .qrels file only; give such a file as output")
+    if path is not None and path.exists() and not force:
+        raise UsageError(f"{path} exists and may hold judgements or notes; choose another name, or replace it (force)")
 
 
-def write_missing(found: Sequence[MissingLabel], path: Path, *, grade: int = 1, visible: Qrels | None = None) -> None:
+def write_missing(
+    found: Sequence[MissingLabel], path: Path, *, grade: int = 1, visible: Qrels | None = None, force: bool = False
+) -> None:
     """Write suggestions to a file, whole or not at all; its name ends in .tsv, .jsonl, .json or .qrels.
 
     A .qrels file is a TREC label file in which every suggestion has ``grade``; with ``visible`` it starts with those
-    labels, so that it can stand in for them.
+    labels, so that it can stand in for them. A file that exists is replaced with ``force`` only.
     """
-    check_missing_file(path, with_labels=visible is not None)
+    check_missing_file(path, with_labels=visible is not None, force=force)
     kind = path.suffix.lower()
     if kind == ".qrels":
-        suggested = (Qrel(label.query_id, label.passage_id, grade) for label in found)
         known = [
             Qrel(query, passage, value) for query, rels in (visible or {}).items() for passage, value in rels.items()
         ]
-        text = "".join(qrel_lines([*known, *suggested]))
+        text = "".join(qrel_lines([*known, *(Qrel(label.query_id, label.passage_id, grade) for label in found)]))
     elif kind == ".jsonl":
         text = "".join(json.dumps(label.as_dict(), ensure_ascii=False) + "\n" for label in found)
     elif kind == ".json":
@@ -214,21 +319,6 @@ def write_missing(found: Sequence[MissingLabel], path: Path, *, grade: int = 1, 
         text = _tsv(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
-
-
-_COLUMNS = (
-    "query_id",
-    "query",
-    "passage_id",
-    "title",
-    "text",
-    "teacher_score",
-    "base_score",
-    "margin",
-    "rank",
-    "value",
-    "reasons",
-)
 
 
 def _tsv(found: Iterable[MissingLabel]) -> str:

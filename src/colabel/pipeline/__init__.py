@@ -1,29 +1,27 @@
 """The whole method, stage after stage."""
 
-from colabel.pipeline.chain import Chain
-from colabel.pipeline.changes import changed_settings
-from colabel.pipeline.comparison import plan_study, study
-from colabel.pipeline.engines import choose_engine
-from colabel.pipeline.method import RunResult, run
-from colabel.pipeline.showcase import DemoResult, demo
-from colabel.pipeline.systems import SYSTEMS, System, collective_slug, parse_system
-from colabel.pipeline.transferring import transfer
-from colabel.pipeline.workbench import Workbench
+from colabel.pipeline.demo import DemoResult, demo
+from colabel.pipeline.folder import Found, Run, open_run
+from colabel.pipeline.run import RunResult, distil_student, run, train
+from colabel.pipeline.stages import Layout, Stages, choose_engine
+from colabel.pipeline.study import Study, plan_study, study
+from colabel.pipeline.transfer import transfer
 
 __all__ = [
-    "SYSTEMS",
-    "Chain",
     "DemoResult",
+    "Found",
+    "Layout",
+    "Run",
     "RunResult",
-    "System",
-    "Workbench",
-    "changed_settings",
+    "Stages",
+    "Study",
     "choose_engine",
-    "collective_slug",
     "demo",
-    "parse_system",
+    "distil_student",
+    "open_run",
     "plan_study",
     "run",
     "study",
+    "train",
     "transfer",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import Plan, Workspace, build
+from colabel.artefacts import Spec, Workspace, build
 from colabel.data import PassageTable
 from colabel.errors import SettingsError, UsageError
 from colabel.progress import SILENT, Progress, track
@@ -36,9 +38,10 @@ class Bm25:
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing it sets its logger to DEBUG
         self._language = settings.language
         kept = {"k1": settings.k1, "b": settings.b, "language": settings.language, "bm25s": bm25s.__version__}
-        plan = Plan(_STAGE, kept, {"passages": passages.fingerprint}, format=_TOKENISER)
+        plan = Spec(_STAGE, kept, {"passages": passages.fingerprint}, format=_TOKENISER)
         build(out, plan, lambda space: _write(space, passages, settings, progress))
         self.ids = passages.ids
+        self._passages = passages
         self.fingerprint = plan.fingerprint
         self._engine = bm25s.BM25.load(str(out / "bm25s"), mmap=True)
         self._tie_ranks = np.load(out / "tie_ranks.npy", allow_pickle=False)
@@ -58,6 +61,54 @@ class Bm25:
             rows[place, : len(found)] = found
             scores[place, : len(found)] = values
         return rows, scores
+
+    def scores(self, texts: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """BM25 scores of given rows int64 [queries, n], float32 [queries, n]; −∞ where a row is −1.
+
+        A passage that shares no word with the query has 0.
+        """
+        return self.word_scores(tokenise(list(texts), self._language) if len(texts) else [], rows)
+
+    def word_scores(self, queries: Sequence[Sequence[str]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The same for queries that are lists of stemmed words, such as :meth:`telling_words`."""
+        scores = np.zeros(rows.shape, dtype=np.float32)
+        for place, words in enumerate(queries):
+            known = [word for word in words if word in self._engine.vocab_dict]
+            if known:
+                scores[place] = self._engine.get_scores(known)[rows[place]]
+        scores[rows < 0] = -np.inf
+        return scores
+
+    def rank_words(self, queries: Sequence[Sequence[str]], depth: int) -> npt.NDArray[np.int64]:
+        """The best rows int64 [queries, depth] for lists of stemmed words; −1 where there are fewer."""
+        rows = np.full((len(queries), depth), -1, dtype=np.int64)
+        for place, words in enumerate(queries):
+            found, _ = rank_words(self._engine, list(words), depth, self._tie_ranks)
+            rows[place, : len(found)] = found
+        return rows
+
+    def telling_words(self, passages: Sequence[Sequence[int]], count: int) -> list[list[str]]:
+        """The ``count`` stemmed words of highest min(tf, 3) · idf of each group of passage rows, most telling first.
+
+        idf = ln((N + 1) / (df + 1)); tf is capped, so that a word is not telling for being repeated.
+        """
+        wanted = sorted({row for group in passages for row in group})
+        texts = [self._passages[row].full_text for row in wanted]
+        words = dict(zip(wanted, tokenise(texts, self._language) if texts else [], strict=True))
+        return [self._telling([words[row] for row in group], count) for group in passages]
+
+    def _telling(self, texts: Sequence[Sequence[str]], count: int) -> list[str]:
+        weights: dict[str, float] = {}
+        for text in texts:
+            for word, times in collections.Counter(text).items():
+                if word in self._engine.vocab_dict:
+                    weights[word] = weights.get(word, 0.0) + min(times, 3) * self._idf(word)
+        return sorted(weights, key=lambda word: (-weights[word], word))[:count]
+
+    def _idf(self, word: str) -> float:
+        starts, place = self._engine.scores["indptr"], self._engine.vocab_dict[word]
+        frequency = int(starts[place + 1]) - int(starts[place])
+        return math.log((len(self.ids) + 1) / (frequency + 1))
 
 
 def best_rows(values: npt.NDArray[np.float32], depth: int, tie_ranks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""A ranking of many queries: computed in blocks, kept as arrays and as a TREC run file.
+"""A ranking of many queries: computed in blocks, kept as arrays and, where somebody reads it, as a TREC run file.
 
 block-00000.rows.npy    int32 [queries, depth], rows of passages, −1 where there are fewer
 block-00000.scores.npy  float32 [queries, depth]
@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import Manifest, Plan, Workspace, build, fingerprint, read_manifest
-from colabel.data.strings import StringTable
-from colabel.data.trec import run_line
+from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint, read_manifest
+from colabel.data.scored_files import run_line
+from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError, DataError
 from colabel.progress import SILENT, Progress
 from colabel.types import ScoredPassage
@@ -87,7 +87,7 @@ class Ranking:
 
     @property
     def run_file(self) -> Path:
-        """The TREC run file."""
+        """The TREC run file, where one was written."""
         return self.folder / "run.trec"
 
 
@@ -100,6 +100,7 @@ def rank(
     only: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     tag: str = "",
+    run_file: bool = True,
     progress: Progress = SILENT,
 ) -> Ranking:
     """Rank passages for every query and write the ranking to ``out``; an interrupted run continues.
@@ -111,6 +112,7 @@ def rank(
         only: rank none but these passage ids.
         exclude: leave these passage ids out.
         tag: the system's name in the run file, without white space; default: the ranker's.
+        run_file: whether to write ``run.trec`` for other programs; rankings that only later stages read need none.
     """
     allowed = allowed_rows(ranker.ids, only, exclude)
     settings = {"ranker": ranker.name, "depth": depth, "filtered": allowed is not None}
@@ -119,9 +121,12 @@ def rank(
         inputs["allowed"] = fingerprint(np.flatnonzero(allowed).tolist())
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, ranker, queries, depth, allowed, tag or ranker.name, progress)
+        counts = _write(space, ranker, queries, depth, allowed, progress)
+        if run_file:
+            _write_run(space, ranker, list(queries), counts["blocks"], tag or ranker.name)
+        return counts
 
-    build(out, Plan(STAGE, settings, inputs, format=2), write)
+    build(out, Spec(STAGE, settings, inputs, format=2), write)
     return Ranking(out)
 
 
@@ -157,7 +162,6 @@ def _write(
     queries: Mapping[str, str],
     depth: int,
     allowed: npt.NDArray[np.bool_] | None,
-    tag: str,
     progress: Progress,
 ) -> Mapping[str, Any]:
     query_ids, texts = list(queries), list(queries.values())
@@ -174,8 +178,7 @@ def _write(
         task.advance(len(batch))
     task.close()
     StringTable.of(query_ids).save(space, "queries")
-    StringTable.of(ranker.ids).save(space, "ids")
-    _write_run(space, ranker, query_ids, len(blocks), tag)
+    ranker.ids.save(space, "ids")
     return {"queries": len(query_ids), "blocks": len(blocks), "block": BLOCK, "depth": depth}
 
 

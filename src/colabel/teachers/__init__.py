@@ -1,26 +1,20 @@
-"""Teachers: one file each, all scoring pairs for the same label artefact."""
+"""Teachers: each scores (query, passage) pairs, for the label artefact and for the steps of a student."""
 
-from colabel.teachers.base import Teacher
-from colabel.teachers.collective import CollectiveTeacher
+from colabel.teachers.collective import CollectiveTeacher, SelfTeacher
+from colabel.teachers.combined import MeanTeacher, MixedTeacher
 from colabel.teachers.cross_encoder import CrossEncoderTeacher
-from colabel.teachers.ensemble import MeanTeacher
-from colabel.teachers.make import TEACHERS, TeacherChoice, make_teacher
-from colabel.teachers.mixed import MixedTeacher
-from colabel.teachers.score_file import ScoreFileTeacher, scores_file
-from colabel.teachers.self_distillation import SelfTeacher
-from colabel.teachers.uniform import UniformTeacher
+from colabel.teachers.protocol import Teacher
+from colabel.teachers.score_file import ScoreFileTeacher
+from colabel.teachers.stored import DrawnTeacher, StoredTeacher
 
 __all__ = [
-    "TEACHERS",
     "CollectiveTeacher",
     "CrossEncoderTeacher",
+    "DrawnTeacher",
     "MeanTeacher",
     "MixedTeacher",
     "ScoreFileTeacher",
     "SelfTeacher",
+    "StoredTeacher",
     "Teacher",
-    "TeacherChoice",
-    "UniformTeacher",
-    "make_teacher",
-    "scores_file",
 ]

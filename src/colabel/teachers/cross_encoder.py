@@ -1,4 +1,4 @@
-"""The cross-encoder as a teacher: reads query and passage together, and is as dear as it is good."""
+"""The cross-encoder as a teacher: it reads query and passage together, which is accurate and slow."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import fingerprint, folder_lock
+from colabel.artefacts.arrays import ROW_BITS, Keys, pair_keys
 from colabel.data import Dataset
+from colabel.encode.colbert import choose_device
 from colabel.encode.encoder import length_batches
-from colabel.encode.prepare import choose_device
 from colabel.encode.weights import check_exists, weights_fingerprint
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress
-from colabel.teachers.pair_cache import PairCache
-from colabel.teachers.pairs import PairBatch, PairModel, PairPredictor, load_cross_encoder
-from colabel.teachers.score_file import ROW_BITS, Keys, pair_keys
+from colabel.teachers.cache import PairCache
+from colabel.teachers.pair_model import PairBatch, PairModel, PairPredictor, load_cross_encoder
+from colabel.teachers.protocol import Knows
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,12 @@ _NAMED = 8  # pairs that an error lists
 class CrossEncoderTeacher:
     """Raw logits of any sentence-transformers CrossEncoder with a single score.
 
-    Equal pairs of a call are scored once, in batches of similar length. With ``cache`` finished pairs are kept on disk
-    every half minute, below a folder named by the fingerprint, so the same call continues after a kill; without it a
-    kill costs the whole call.
+    Each distinct pair of a call is scored once, in batches of similar length. With ``cache``, finished pairs are saved
+    every half minute to a folder named by the fingerprint, and the same call continues there after a kill.
     """
 
     name = "cross-encoder"
+    knows: Knows = "any"
 
     def __init__(
         self,
@@ -74,15 +75,15 @@ class CrossEncoderTeacher:
 
     @cached_property
     def _model(self) -> PairModel:
-        """The model, loaded when the first pair must be read: scores that are known need none."""
+        """The model, loaded when the first pair must be scored: cached scores need none."""
         return PairModel(load_cross_encoder(self._source, self._device), self._max_length)
 
     @property
     def seconds_per_pair(self) -> float | None:
-        """Seconds that a pair took when it was scored, from the cache; None without one."""
+        """Mean seconds per pair, from the cache; None without one."""
         return None if self._cache is None else self._cache.seconds_per_pair
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Logits float32 [queries, candidates]; −∞ where the row is −1."""
         candidate = rows >= 0
         keys = pair_keys(self._query_numbers(query_ids)[:, None], rows)
@@ -102,10 +103,10 @@ class CrossEncoderTeacher:
         return np.array([self._numbers[query_id] for query_id in query_ids], dtype=np.int64)
 
     def _score_pairs(self, keys: Keys) -> npt.NDArray[np.float32]:
-        """Scores of distinct pairs, known ones from the cache.
+        """Scores of distinct pairs, from the cache where it has them.
 
-        Batches are formed as if nothing were known, so that a continued call gives the same bytes: rounding depends on
-        what a pair is padded to.
+        Batches are formed as if nothing were cached, so that a continued call gives the same bytes: rounding depends on
+        the length that a pair is padded to.
         """
         scores = np.full(len(keys), np.nan, dtype=np.float32)
         if self._cache is not None:
@@ -133,20 +134,20 @@ class CrossEncoderTeacher:
         return scores
 
     def _predicted(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """The number of each batch and its scores: one after another here, or from elsewhere."""
+        """The number of each batch and its scores, computed here or by the predictor."""
         if self._predictor is not None:
             return self._predictor.predict(batches)
         return ((number, self._model.predict(batch.pairs)) for number, batch in enumerate(batches))
 
     def _name(self, keys: Keys) -> str:
-        """What an error calls a batch: its first pairs."""
+        """The first pairs of a batch, for error messages."""
         first = keys[:_NAMED].tolist()
         pairs = [f"({self._query_ids[key >> 32]}, {self._passages.ids[key & ROW_BITS]})" for key in first]
         more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         return f"the pairs {', '.join(pairs)}{more}"
 
     def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
-        """Query and passage of each pair and the number of its tokens; each distinct text is tokenised once."""
+        """Query, passage and number of tokens of each pair; each distinct text is tokenised once."""
         numbers, query_places = np.unique(keys >> 32, return_inverse=True)
         rows, passage_places = np.unique(keys & ROW_BITS, return_inverse=True)
         reader = self._model.reader
@@ -169,7 +170,7 @@ class CrossEncoderTeacher:
 
 
 class _Saving:
-    """Tells how far scoring is and keeps finished pairs on disk from time to time, also when it is interrupted."""
+    """Reports progress and saves finished pairs every half minute, and when scoring ends or fails."""
 
     def __init__(
         self, cache: PairCache | None, keys: Keys, scores: npt.NDArray[np.float32], progress: Progress
@@ -188,7 +189,7 @@ class _Saving:
         self._save()
 
     def done(self, batch: list[int], new: list[int], seconds: float) -> None:
-        """Take note of a batch, of which some pairs are new and took some seconds."""
+        """Record a finished batch: all its places, the newly scored ones, and their seconds."""
         self._task.advance(len(batch))
         self._unsaved += new
         self._seconds += seconds if new else 0.0

@@ -1,4 +1,4 @@
-"""A teacher whose scores stand in a file: of a model that runs elsewhere, of people, or published ones."""
+"""A teacher that reads a score file: from another program, from annotators, or published."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import file_fingerprint, fingerprint
+from colabel.artefacts.arrays import ROW_BITS, Keys, PairTable, Values, pair_keys
 from colabel.data import Dataset
-from colabel.data.strings import StringTable
+from colabel.data.scored_files import read_scores
+from colabel.data.string_table import StringTable
+from colabel.data.text_lines import Located
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress, track
-from colabel.teachers.score_formats import Score, read_scores
+from colabel.teachers.protocol import Knows
+from colabel.types import ScoredPassage
 
 log = logging.getLogger(__name__)
 
@@ -23,32 +27,22 @@ _CHUNK = 4_000_000  # pairs sorted at once, 48 MB
 _REMEMBERED = 200_000  # passage ids whose rows are kept at hand
 _TOLERANCE = 1e-4
 
-ROW_BITS = 0xFFFFFFFF
-"""The bits of a pair's key that hold the passage's row; the query's number stands above them."""
-
-Keys = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float32]
-
-
-def scores_file(path: Path) -> Path:
-    """The file itself, or the run file of a folder that ``rank`` wrote."""
-    return path / "run.trec" if path.is_dir() else path
-
 
 class ScoreFileTeacher:
-    """Scores from a file in any of the formats of :mod:`colabel.teachers.score_formats`, plain or gzipped.
+    """Scores from a file in any of the formats of :mod:`colabel.data.scored_files`, plain or gzipped.
 
-    A folder that ``rank`` wrote stands for its run file. In memory a pair takes 12 bytes: the 40 million triples
-    published for MS MARCO take half a gigabyte. A pair may stand several times if its scores agree.
+    For a folder that ``rank`` wrote, its run file is read. A pair takes 12 bytes of memory: the 40 million triples
+    published for MS MARCO take half a gigabyte. A pair may occur several times if its scores agree.
     """
 
     name = "scores"
+    knows: Knows = "candidates"
 
     def __init__(self, path: Path, dataset: Dataset, *, progress: Progress = SILENT) -> None:
-        self.path = scores_file(path)
+        self.path = path / "run.trec" if path.is_dir() else path
         self._numbers = {query_id: number for number, query_id in enumerate(dataset.queries)}
         reader = _Reader(self.path, self._numbers, dataset.passages.ids)
-        self._keys, self._values = reader.read(progress)
+        self._table = PairTable(*reader.read(progress))
         self.fingerprint = fingerprint(
             {
                 "teacher": self.name,
@@ -59,22 +53,15 @@ class ScoreFileTeacher:
         )
 
     def __len__(self) -> int:
-        """How many pairs of the collection have a score."""
-        return len(self._keys)
+        """Number of pairs of the collection that have a score."""
+        return len(self._table)
 
-    def score(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Scores float32 [queries, candidates]; −∞ where the row is −1, NaN where the file has none."""
         numbers = np.array([self._numbers.get(query_id, -1) for query_id in query_ids], dtype=np.int64)[:, None]
-        keys = pair_keys(numbers, rows)
-        places = np.searchsorted(self._keys, keys)
-        places[places == len(self._keys)] = 0
-        known = (rows >= 0) & (numbers >= 0) & (self._keys[places] == keys)
-        return np.where(rows < 0, -np.inf, np.where(known, self._values[places], np.nan)).astype(np.float32)
-
-
-def pair_keys(queries: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Keys:
-    """One number for a pair, int64: the query's number above the passage's row, 32 bits each."""
-    return (queries << 32) | rows
+        found = self._table.look_up(pair_keys(numbers, rows))
+        found[rows < 0] = -np.inf
+        return found
 
 
 class _Reader:
@@ -106,7 +93,9 @@ class _Reader:
     def _chunks(self, progress: Progress) -> Iterator[tuple[Keys, Values]]:
         keys, values = array("q"), array("f")
         rows: dict[str, int] = {}
-        for score in track(read_scores(self._path), progress, f"reading {self._path.name}", None, "scores"):
+        records = read_scores(self._path, ranks=False)
+        for located in track(records, progress, f"reading {self._path.name}", None, "scores"):
+            score = located.value
             number = self._numbers.get(score.query_id, -1)
             row = rows.get(score.passage_id)
             if row is None:
@@ -114,20 +103,21 @@ class _Reader:
                     rows.clear()
                 row = rows[score.passage_id] = self._passages.row(score.passage_id)
             if number < 0 or row < 0:
-                self._note_unknown(score, number)
+                self._note_unknown(located, number)
                 continue
             keys.append(number << 32 | row)
-            values.append(score.value)
+            values.append(score.score)
             if len(keys) == _CHUNK:
                 yield np.array(keys, dtype=np.int64), np.array(values, dtype=np.float32)
                 keys, values = array("q"), array("f")
         if keys:
             yield np.array(keys, dtype=np.int64), np.array(values, dtype=np.float32)
 
-    def _note_unknown(self, score: Score, number: int) -> None:
+    def _note_unknown(self, located: Located[ScoredPassage], number: int) -> None:
         if not self._unknown:
+            score = located.value
             what = f"query '{score.query_id}'" if number < 0 else f"passage '{score.passage_id}'"
-            self._example = f"{what} at line {score.line}"
+            self._example = f"{what} at line {located.line}"
         self._unknown += 1
 
     def _merge(self, keys: Keys, values: Values) -> tuple[Keys, Values]:
@@ -142,20 +132,20 @@ class _Reader:
         return keys[first], values[first]
 
     def _refuse(self, key: int) -> None:
-        """Read again up to the line at which a pair gets another score, and name both."""
+        """Read the file again to name both lines of a pair with two scores."""
         wanted = (key >> 32, key & ROW_BITS)
-        seen: list[Score] = []
-        for score in read_scores(self._path):
+        seen: list[tuple[float, int]] = []
+        for score, file, line, _ in read_scores(self._path, ranks=False):
             pair = (self._numbers.get(score.query_id, -1), self._passages.row(score.passage_id))
             if pair != wanted:
                 continue
-            for before in seen:
-                if abs(np.float32(score.value) - np.float32(before.value)) > _TOLERANCE:
+            for before, place in seen:
+                if abs(np.float32(score.score) - np.float32(before)) > _TOLERANCE:
                     raise DataError(
-                        f"query '{score.query_id}', passage '{score.passage_id}' has the score {score.value:g} here "
-                        f"and {before.value:g} at line {before.line}; keep one of them, or write their mean once",
-                        file=str(self._path),
-                        line=score.line,
+                        f"query '{score.query_id}', passage '{score.passage_id}' has the score {score.score:g} here "
+                        f"and {before:g} at line {place}; keep one of them, or write their mean once",
+                        file=file,
+                        line=line,
                     )
-            seen.append(score)
+            seen.append((score.score, line))
         raise DataError("the file changed while it was read; start again", file=str(self._path))

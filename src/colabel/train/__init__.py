@@ -1,31 +1,28 @@
-"""Training: the teacher θ, and every student."""
+"""Training: θ, students of any teacher, and cross-encoders."""
 
-from colabel.train.card import describe_collective
-from colabel.train.cross_encoder import train_cross_encoder
-from colabel.train.evaluator import DevPool, dev_pool
-from colabel.train.export import export_pylate
-from colabel.train.groups import DrawnPairs, Groups, Mining, draw_groups
-from colabel.train.pool import Pool, pool_from_ranking
-from colabel.train.processes import is_main_process, main_process_first
-from colabel.train.reranking import RerankQuality, rerank_quality
-from colabel.train.targets import AskedTeacher, DrawnScores, HardLabels, StoredScores, Target
-from colabel.train.trainer import TrainedModel, distil, groups_for, open_model, train_teacher
+from colabel.train.callbacks import read_log
+from colabel.train.cross_encoders import share_of_layers, split_layers, train_cross_encoder
+from colabel.train.dev import EVALUATE_DEPTH, DevSet, RerankQuality, dev_set, rerank_quality
+from colabel.train.distributed import is_main_process, main_process_first
+from colabel.train.exports import describe_collective, export_pylate
+from colabel.train.groups import Candidates, DrawnPairs, Groups, candidates_from_ranking, draw_groups, groups_for
+from colabel.train.loop import check_batch, check_device, choose_precision
+from colabel.train.models import TrainedModel, distil, open_model, train_theta
 
 __all__ = [
-    "AskedTeacher",
-    "DevPool",
+    "EVALUATE_DEPTH",
+    "Candidates",
+    "DevSet",
     "DrawnPairs",
-    "DrawnScores",
     "Groups",
-    "HardLabels",
-    "Mining",
-    "Pool",
     "RerankQuality",
-    "StoredScores",
-    "Target",
     "TrainedModel",
+    "candidates_from_ranking",
+    "check_batch",
+    "check_device",
+    "choose_precision",
     "describe_collective",
-    "dev_pool",
+    "dev_set",
     "distil",
     "draw_groups",
     "export_pylate",
@@ -33,8 +30,10 @@ __all__ = [
     "is_main_process",
     "main_process_first",
     "open_model",
-    "pool_from_ranking",
+    "read_log",
     "rerank_quality",
+    "share_of_layers",
+    "split_layers",
     "train_cross_encoder",
-    "train_teacher",
+    "train_theta",
 ]

@@ -1,47 +1,147 @@
-"""Groups: for every step of a training run, which queries with which passages. Drawn once, from a seed.
+"""Which queries a training run shows with which passages, and what of them the model sees.
 
-A group is a query, one of its positives and n negatives from its pool. An epoch visits every query once, in an order
-of its own; a query with several positives shows them in turn. Groups depend on pool, seed and size alone, and a
-longer run starts with the groups of a shorter one, so they are known before a dear teacher scores its first pair.
+- :class:`Candidates`: every training query's labelled positives, and the top of a ranking from which its negatives are
+  drawn.
+- :class:`Groups`: for every step, queries with a positive and n negatives each, drawn once from a seed. An epoch visits
+  every query once, in an order of its own; a query with several positives shows them in turn. A longer run starts with
+  the groups of a shorter one, so an expensive teacher can score all pairs before training starts.
+- :class:`GroupTexts`, :class:`Collator`: texts are read when their step comes and tokenised exactly as for searching. A
+  group's label is a row of integers, [query number, passage rows …], which the trainer hands through to the loss: with
+  it the loss finds teacher scores and known positives.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.multi_vector_encoder.data_collator import MultiVectorEncoderDataCollator
+from torch.utils.data import Dataset as TorchDataset
 
 from colabel.artefacts import fingerprint
-from colabel.errors import UsageError
-from colabel.teachers.base import Teacher
-from colabel.train.pool import Pool, Rows
+from colabel.artefacts.arrays import PairTable, pair_keys
+from colabel.data import Dataset
+from colabel.data.splits import TRAIN
+from colabel.data.string_table import StringTable
+from colabel.errors import DataError, UsageError
+from colabel.index.store import allow_open_files
+from colabel.ranking import Ranking
+from colabel.settings import DistilSettings, TrainSettings
+
+log = logging.getLogger(__name__)
+
+Rows = npt.NDArray[np.int32]
+Scores = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+QUERY, PASSAGE = "query", "passage"
+"""The two columns of a batch. All passages of a batch are one column: many small forward passes are slower than one."""
 
 
 @dataclass(frozen=True)
-class Mining:
-    """Positive-aware mining: leave out candidates that look as relevant as the positive.
+class Candidates:
+    """Where groups are drawn from.
 
-    ``margin``: candidates whose score is above φ⁺ − value. ``share``: above value · φ⁺ (NV-Retriever's TopK-PercPos).
-    ``none``: nothing is left out. φ⁺ is the positive's score in the pool, or, where it is not in the pool, what a
-    scorer gives it; without either, nothing is left out.
+    Rows of candidates stay on disk, in the blocks of the ranking that they come from: half a million queries with 1,000
+    candidates each would be 4 GB.
+
+    Attributes:
+        query_ids: queries with a positive, by query number.
+        positives: rows of each query's visible positives, rising.
+        passages: how many the collection has.
+        empty_positives: labelled passages without text, which were left out.
+        unranked: queries with a positive that the ranking does not hold.
+        fingerprint: names everything that the candidates depend on.
     """
 
-    rule: str = "none"
-    value: float = 0.0
+    query_ids: Sequence[str]
+    positives: Sequence[Rows]
+    passages: int
+    empty_positives: int
+    unranked: int
+    fingerprint: str
+    _blocks: Sequence[tuple[Rows, Scores]]
+    _places: Rows
+    _depth: int
 
-    def limit(self, positive: float) -> float:
-        """The highest score that a negative may have beside a positive of this score."""
-        if self.rule == "none" or not np.isfinite(positive):
-            return np.inf
-        if self.rule == "margin":
-            return positive - self.value
-        return positive * self.value if positive >= 0 else positive / self.value
+    def __len__(self) -> int:
+        return len(self.query_ids)
 
-    def as_list(self) -> list[object]:
-        """For fingerprints; all rules that do nothing are one."""
-        return ["none"] if self.rule == "none" else [self.rule, self.value]
+    def ranked(self, number: int) -> tuple[Rows, Scores]:
+        """Rows and scores (φ or BM25) of a query's candidates in their order, labelled positives among them."""
+        block, line = self._places[number]
+        if block < 0:
+            return np.zeros(0, np.int32), np.zeros(0, np.float32)
+        rows, scores = (np.asarray(part[line, : self._depth]) for part in self._blocks[block])
+        return rows[rows >= 0], scores[rows >= 0]
+
+    def negatives(self, number: int) -> Rows:
+        """Rows of the candidates that are not labelled."""
+        rows, _ = self.ranked(number)
+        return rows[~np.isin(rows, self.positives[number])]
+
+
+def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: str = TRAIN) -> Candidates:
+    """The top ``depth`` of a ranking (BM25's or θ's) as candidates of the queries of a split."""
+    check_collection(dataset, ranking.passage_ids, str(ranking.folder))
+    allow_open_files(2 * int(ranking.manifest.counts["blocks"]) + 256)
+    blocks, places = [], {}
+    for number, (query_ids, rows, scores) in enumerate(ranking.blocks()):
+        blocks.append((rows, scores))
+        places.update({query_id: (number, line) for line, query_id in enumerate(query_ids)})
+    positives, empty = _positive_rows(dataset, split)
+    query_ids = sorted(positives)  # so that the order of the label file does not matter
+    found = [places.get(query_id, (-1, -1)) for query_id in query_ids]
+    names = {
+        "ranking": ranking.manifest.fingerprint,
+        "depth": depth,
+        "labels": dataset.labels_fingerprint(split),
+        "passages": dataset.passages.fingerprint,
+        "split": split,
+    }
+    return Candidates(
+        query_ids=query_ids,
+        positives=[positives[query_id] for query_id in query_ids],
+        passages=len(dataset.passages),
+        empty_positives=empty,
+        unranked=sum(block < 0 for block, _ in found),
+        fingerprint=fingerprint(names),
+        _blocks=blocks,
+        _places=np.array(found, dtype=np.int32).reshape(-1, 2),
+        _depth=depth,
+    )
+
+
+def _positive_rows(dataset: Dataset, split: str) -> tuple[dict[str, Rows], int]:
+    """Query id → rows of its visible positives that have a text, and how many have none."""
+    found: dict[str, Rows] = {}
+    empty = 0
+    for query_id, passages in dataset.positives(split).items():
+        rows = np.sort(dataset.passages.rows(passages)).astype(np.int32)
+        filled = [row for row in rows.tolist() if dataset.passages[row].full_text]
+        empty += len(rows) - len(filled)
+        if filled:
+            found[query_id] = np.array(filled, dtype=np.int32)
+    if not found:
+        raise DataError(
+            f"no query of the split '{split}' of {dataset.name} has a relevant passage (grade {dataset.relevant_from} "
+            "or higher) with a text; there is nothing to train on"
+        )
+    return found, empty
+
+
+def check_collection(dataset: Dataset, ids: StringTable, folder: str) -> None:
+    """Refuse candidates whose rows mean other passages than the dataset's."""
+    ours = dataset.passages.ids
+    sample = range(0, len(ours), max(1, len(ours) // 100))
+    if len(ids) != len(ours) or any(ids[row] != ours[row] for row in sample):
+        raise DataError(f"{folder} was made from another collection than {dataset.name}; make it again from this one")
 
 
 @dataclass(frozen=True)
@@ -49,19 +149,17 @@ class Groups:
     """All groups of a run in their order.
 
     Attributes:
-        queries: int32 [count], query numbers of the pool.
+        queries: int32 [count], query numbers of the candidates.
         rows: int32 [count, 1 + n], passage rows, the positive first.
-        filled: how many negatives were drawn from the whole collection, since a pool was too small.
-        mined: (candidates that mining left out, candidates before), over the groups.
-        pool: what they were drawn from.
-        fingerprint: names all that the groups depend on.
+        filled: negatives that were drawn from the whole collection because a query had too few candidates.
+        candidates: what they were drawn from.
+        fingerprint: names everything that the groups depend on.
     """
 
-    queries: npt.NDArray[np.int32]
+    queries: Rows
     rows: Rows
     filled: int
-    mined: tuple[int, int]
-    pool: Pool
+    candidates: Candidates
     fingerprint: str
 
     def __len__(self) -> int:
@@ -72,104 +170,82 @@ class Groups:
         """Passages of a group, 1 + n."""
         return int(self.rows.shape[1])
 
+    @property
+    def query_ids(self) -> list[str]:
+        """The query of each group, [count]."""
+        return [self.candidates.query_ids[number] for number in self.queries.tolist()]
+
     def pairs(self) -> DrawnPairs:
-        """Which pairs are drawn: for :func:`colabel.labels.label`, so that a dear teacher scores no others."""
+        """Which pairs are drawn: for :func:`colabel.labels.label`, so that an expensive teacher scores no others."""
         return DrawnPairs(self)
 
 
-def draw_groups(
-    pool: Pool,
-    *,
-    count: int,
-    size: int,
-    seed: int,
-    mining: Mining | None = None,
-    scorer: Teacher | None = None,
-    anywhere: int = 0,
-) -> Groups:
-    """Draw ``count`` groups of ``size`` passages; ``scorer`` gives φ⁺ where mining needs it and the pool has none.
+def groups_for(candidates: Candidates, settings: TrainSettings | DistilSettings, seed: int) -> Groups:
+    """The groups of a whole run by its settings; the same for every teacher."""
+    count = settings.steps * settings.batch_queries
+    groups = draw_groups(candidates, count=count, size=settings.passages, seed=seed)
+    if groups.filled:
+        log.info("%s negatives come from the whole collection: some queries have too few candidates", groups.filled)
+    return groups
+
+
+def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, anywhere: int = 0) -> Groups:
+    """Draw ``count`` groups of ``size`` passages.
 
     Negatives are drawn without replacement, labelled positives never. ``anywhere`` of each group come from the whole
-    collection, the others from the query's pool. A pool with too few gives all it has, and the rest comes from the
-    whole collection, too.
+    collection, the others from the query's candidates. Where these are too few, all are taken and the rest comes from
+    the whole collection, too.
     """
-    mining = mining or Mining()
-    if pool.passages < size - 1 + max(len(rows) for rows in pool.positives):
-        raise UsageError(f"a group has {size} passages, and the collection has {pool.passages}; choose smaller groups")
+    if candidates.passages < size - 1 + max(len(rows) for rows in candidates.positives):
+        raise UsageError(
+            f"a group has {size} passages, and the collection has {candidates.passages}; choose smaller groups"
+        )
     queries = np.empty(count, np.int32)
     rows = np.empty((count, size), np.int32)
-    sampler = _Sampler(pool, size, mining, None if mining.rule == "none" else scorer, anywhere)
-    done = epoch = 0
+    done = epoch = filled = 0
     while done < count:
         random = np.random.default_rng([seed, epoch])
-        order = random.permutation(len(pool))[: count - done]
-        for number in order.tolist():
+        for number in random.permutation(len(candidates))[: count - done].tolist():
             queries[done] = number
-            rows[done] = sampler.draw(number, epoch, random)
+            rows[done], missing = _draw(candidates, number, epoch, size, anywhere, random)
+            filled += missing
             done += 1
         epoch += 1
-    names = {"pool": pool.fingerprint, "count": count, "size": size, "seed": seed, "mining": mining.as_list()}
-    if scorer is not None and mining.rule != "none":
-        names["scorer"] = scorer.fingerprint
+    names = {"pool": candidates.fingerprint, "count": count, "size": size, "seed": seed}
     if anywhere:
         names["anywhere"] = anywhere
-    return Groups(queries, rows, sampler.filled, (sampler.left_out, sampler.looked_at), pool, fingerprint(names))
+    return Groups(queries, rows, filled, candidates, fingerprint(names))
 
 
-class _Sampler:
-    def __init__(self, pool: Pool, size: int, mining: Mining, scorer: Teacher | None, anywhere: int) -> None:
-        self._pool = pool
-        self._size = size
-        self._anywhere = anywhere
-        self._mining = mining
-        self._scorer = scorer
-        self.filled = self.left_out = self.looked_at = 0
+def _draw(
+    candidates: Candidates, number: int, epoch: int, size: int, anywhere: int, random: np.random.Generator
+) -> tuple[Rows, int]:
+    """Rows [size] of a query's group, and how many negatives its candidates lacked."""
+    positives = candidates.positives[number]
+    positive = int(positives[(number + epoch) % len(positives)])
+    negatives = candidates.negatives(number)
+    wanted = size - 1 - anywhere
+    if len(negatives) > wanted:
+        negatives = random.choice(negatives, wanted, replace=False)
+    missing = wanted - len(negatives)
+    if missing + anywhere:
+        others = _from_anywhere(candidates, number, negatives, missing + anywhere, random)
+        negatives = np.concatenate([negatives, others])
+    return np.concatenate([[positive], negatives]).astype(np.int32), missing
 
-    def draw(self, number: int, epoch: int, random: np.random.Generator) -> Rows:
-        positives = self._pool.positives[number]
-        positive = int(positives[(number + epoch) % len(positives)])
-        negatives = self._negatives(number, positive)
-        wanted = self._size - 1 - self._anywhere
-        if len(negatives) > wanted:
-            negatives = random.choice(negatives, wanted, replace=False)
-        missing = wanted - len(negatives)
-        self.filled += missing
-        if missing + self._anywhere:
-            others = self._fill(number, negatives, missing + self._anywhere, random)
-            negatives = np.concatenate([negatives, others])
-        return np.concatenate([[positive], negatives]).astype(np.int32)
 
-    def _negatives(self, number: int, positive: int) -> Rows:
-        rows, scores = self._pool.negatives(number)
-        kept = scores <= self._mining.limit(self._own_score(number, positive))
-        self.looked_at += len(rows)
-        self.left_out += len(rows) - int(kept.sum())
-        return rows[kept]
-
-    def _own_score(self, number: int, positive: int) -> float:
-        """φ⁺, NaN where nobody asks for it or knows it."""
-        if self._mining.rule == "none":
-            return float("nan")
-        rows, scores = self._pool.candidates(number)
-        own = scores[rows == positive]
-        if len(own):
-            return float(own[0])
-        if self._scorer is None:
-            return float("nan")
-        return float(self._scorer.score([self._pool.query_ids[number]], np.array([[positive]], dtype=np.int64))[0, 0])
-
-    def _fill(self, number: int, taken: Rows, missing: int, random: np.random.Generator) -> Rows:
-        """Rows of the whole collection that are neither labelled nor taken nor, if there are others, mined away."""
-        avoided = {*self._pool.positives[number].tolist(), *self._pool.candidates(number)[0].tolist()}
-        if self._pool.passages - len(avoided) < missing:
-            avoided = {*self._pool.positives[number].tolist(), *taken.tolist()}
-        found: list[int] = []
-        while len(found) < missing:
-            row = int(random.integers(self._pool.passages))
-            if row not in avoided:
-                avoided.add(row)
-                found.append(row)
-        return np.array(found, dtype=np.int32)
+def _from_anywhere(candidates: Candidates, number: int, taken: Rows, missing: int, random: np.random.Generator) -> Rows:
+    """Rows of the whole collection that are neither labelled nor taken nor, if possible, candidates."""
+    avoided = {*candidates.positives[number].tolist(), *candidates.ranked(number)[0].tolist()}
+    if candidates.passages - len(avoided) < missing:
+        avoided = {*candidates.positives[number].tolist(), *taken.tolist()}
+    found: list[int] = []
+    while len(found) < missing:
+        row = int(random.integers(candidates.passages))
+        if row not in avoided:
+            avoided.add(row)
+            found.append(row)
+    return np.array(found, dtype=np.int32)
 
 
 class DrawnPairs:
@@ -177,19 +253,16 @@ class DrawnPairs:
 
     def __init__(self, groups: Groups) -> None:
         self.fingerprint = fingerprint({"groups": groups.fingerprint})
-        self._numbers = {query_id: number for number, query_id in enumerate(groups.pool.query_ids)}
+        self._numbers = {query_id: number for number, query_id in enumerate(groups.candidates.query_ids)}
         order = np.argsort(groups.queries, kind="stable")
         self._rows = groups.rows[order]
-        self._starts = np.searchsorted(groups.queries[order], np.arange(len(groups.pool) + 1))
+        self._starts = np.searchsorted(groups.queries[order], np.arange(len(groups.candidates) + 1))
 
     def __len__(self) -> int:
-        """How many different pairs are drawn."""
-        parts = [np.unique(self._drawn(number)) for number in range(len(self._starts) - 1)]
-        return sum(len(part) for part in parts)
+        """How many distinct pairs are drawn."""
+        return sum(len(np.unique(self._drawn(number))) for number in range(len(self._starts) - 1))
 
-    def __call__(
-        self, query_ids: Sequence[str], rows: npt.NDArray[np.int64], flags: npt.NDArray[np.uint8]
-    ) -> npt.NDArray[np.bool_]:
+    def __call__(self, query_ids: Sequence[str], rows: IntArray, flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Bool [queries, candidates]: True where the pair is drawn. ``flags`` do not matter."""
         chosen = np.zeros(rows.shape, dtype=np.bool_)
         for place, query_id in enumerate(query_ids):
@@ -200,3 +273,83 @@ class DrawnPairs:
 
     def _drawn(self, number: int) -> Rows:
         return self._rows[self._starts[number] : self._starts[number + 1]]
+
+
+class KnownPositives:
+    """Rows of the passages that visible labels call relevant, by query number."""
+
+    def __init__(self, rows: Sequence[npt.NDArray[np.integer]]) -> None:
+        counts = np.array([len(line) for line in rows], dtype=np.int64)
+        owners = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+        flat = np.concatenate([np.asarray(line, dtype=np.int64) for line in rows]) if len(rows) else owners
+        self._pairs = PairTable.of(pair_keys(owners, flat), np.ones(len(flat), np.float32))
+
+    def contains(self, queries: IntArray, rows: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether each pair of a query number and a passage row is known to be relevant; shapes broadcast."""
+        return self._pairs.contains(pair_keys(queries, rows))
+
+    def excluded(self, queries: IntArray, rows: IntArray, positive: IntArray) -> npt.NDArray[np.bool_]:
+        """Bool [B, P]: pairs of a batch that take no part in a query's distribution.
+
+        These are other copies of the positive, and other passages known to be relevant.
+
+        Args:
+            queries: [B] query numbers.
+            rows: [B, P] passage rows.
+            positive: [B] column of each query's own positive, which takes part.
+        """
+        own = np.take_along_axis(rows, positive[:, None], axis=1)
+        left_out: npt.NDArray[np.bool_] = (rows == own) | self.contains(queries[:, None], rows)
+        np.put_along_axis(left_out, positive[:, None], False, axis=1)
+        return left_out
+
+
+class GroupTexts(TorchDataset[dict[str, Any]]):
+    """Group number → query text, passage texts and label. Only the groups are held in memory."""
+
+    column_names = (QUERY, PASSAGE, "label")  # the trainer asks for them
+
+    def __init__(self, dataset: Dataset, groups: Groups) -> None:
+        self._dataset = dataset
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        query = int(self._groups.queries[number])
+        rows = self._groups.rows[number].tolist()
+        return {
+            QUERY: self._dataset.queries[self._groups.candidates.query_ids[query]],
+            PASSAGE: [self._dataset.passages[row].full_text for row in rows],
+            "label": [query, *rows],
+        }
+
+
+@dataclass
+class Collator(MultiVectorEncoderDataCollator):
+    """A list of groups → one batch of features.
+
+    ``query_*`` are features of B queries, ``passage_*`` of B·(1 + n) passages, group after group, ``label`` int64
+    [B, 2 + n].
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """Flatten and tokenise."""
+        texts = {
+            QUERY: [group[QUERY] for group in features],
+            PASSAGE: [text for group in features for text in group[PASSAGE]],
+        }
+        batch: dict[str, Any] = {"label": torch.tensor([group["label"] for group in features], dtype=torch.int64)}
+        prompts = self.prompts if isinstance(self.prompts, dict) else {}
+        for column, task in ((QUERY, "query"), (PASSAGE, "document")):
+            tokenised = self.preprocess_fn(texts[column], prompt=prompts.get(column), task=task)
+            batch |= {f"{column}_{name}": value for name, value in tokenised.items()}
+            batch[f"{column}_task"] = task
+        return batch
+
+
+def collator_for(model: MultiVectorEncoder) -> Collator:
+    """A collator with the model's own prompts, that is with its marker tokens, which the trainer would leave out."""
+    prompts = {QUERY: model.prompts.get("query") or "", PASSAGE: model.prompts.get("document") or ""}
+    return Collator(preprocess_fn=model.preprocess, prompts=prompts)

@@ -24,11 +24,11 @@ SCORE_ELEMENTS = 16_000_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the loss was, and how sharp its target: both scalars. ``rows`` counts the queries that took part."""
+    """What the loss was, and how sharp its target: both scalars. ``queries`` counts those that took part."""
 
     loss: Tensor
     entropy: Tensor
-    rows: int
+    queries: int
 
 
 def batch_scores(queries: Tensor, query_mask: Tensor, passages: Tensor, passage_mask: Tensor) -> Tensor:
@@ -125,15 +125,14 @@ def distillation_loss(
         temperature: T_s.
         teacher_temperature: T_t.
         floor: what the label says beside the teacher. ``raise``: the positive's teacher score is at least its row's
-            maximum; ``set``: it is the maximum of the others, so that the label is as good as the best of them and no
-            better; ``none``: the teacher alone decides. Other labelled passages are excluded, so there is nothing
+            maximum; ``none``: the teacher alone decides. Other labelled passages are excluded, so there is nothing
             else to raise. A positive that the teacher did not score gets the maximum as well.
 
     A query of which the teacher scored fewer than two passages teaches nothing and is left out of the mean.
     """
     teacher = teacher.to(scores.dtype)
-    if floor != "none":
-        teacher = _with_floor(teacher, positive, excluded, keep_higher=floor == "raise")
+    if floor == "raise":
+        teacher = _with_floor(teacher, positive, excluded)
     taking = ~(excluded | teacher.isnan() | scores.isneginf())
     best = teacher.masked_fill(~taking, -torch.inf).amax(dim=1)
     useful = (taking.sum(dim=1) > 1) & best.isfinite()
@@ -147,15 +146,13 @@ def distillation_loss(
     return Outcome((target * gaps).sum(dim=1).mean(), _entropy(target).mean(), len(scores))
 
 
-def _with_floor(teacher: Tensor, positive: Tensor, excluded: Tensor, *, keep_higher: bool) -> Tensor:
-    """Teacher scores with the positive's replaced by the maximum of the others; higher ones stay if asked to."""
+def _with_floor(teacher: Tensor, positive: Tensor, excluded: Tensor) -> Tensor:
+    """Teacher scores with the positive's raised to the maximum of the others."""
     column = positive[:, None]
     own = teacher.gather(1, column).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     others = teacher.masked_fill(excluded | teacher.isnan(), -torch.inf).scatter(1, column, -torch.inf)
     best = others.amax(dim=1, keepdim=True)
-    if keep_higher:
-        return teacher.scatter(1, column, torch.maximum(own, best))
-    return teacher.scatter(1, column, torch.where(best.isneginf(), own, best))
+    return teacher.scatter(1, column, torch.maximum(own, best))
 
 
 def _taking_part(scores: Tensor, positive: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,469 @@
+"""Compare: ``colabel evaluate``, ``study``, ``transfer``, ``sweep``, ``runs`` and ``report``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from colabel.cli import options
+from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, loaded_dataset, recipe_settings
+from colabel.cli.output import difference_cells, emit, interval_bounds, print_json, table, terminal_progress
+from colabel.errors import UsageError
+
+if TYPE_CHECKING:
+    from colabel.evaluation import Comparison, Evaluation, Spread
+    from colabel.findings import StudyDocument
+    from colabel.reporting import ReportFiles
+
+
+@click.command(
+    "evaluate",
+    help=f"""Measure runs against a dataset's labels.
+
+    {DATASET_HELP} Here it may also be a label file alone (TREC or BEIR qrels, plain or gzipped).
+
+    Or DATASET is the folder of `colabel run`: its own rankings are measured on its data, beside RUNS if there are any.
+
+    RUNS are run files of any program, plain or gzipped (TREC; `query passage rank score`; `query passage rank` or
+    `query passage score`; JSON, query → passage → score), or folders that `colabel rank` wrote.
+
+    With --compare, every run is tested against the first: paired t-test and randomisation test, two-sided, raw and
+    with Holm's correction, and bootstrap intervals. Examples:
+
+      colabel evaluate runs/mine
+
+      colabel evaluate my-collection/ runs/bm25 other.trec -m nDCG@10 -m RR@10 -m R@1000
+
+      colabel evaluate qrels.dl19.txt mine.trec other.trec --set data.relevant_from=2 --compare
+
+      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert
+
+      colabel evaluate my-collection/ studies/mine/runs/* --seeds --all-pairs -m nDCG@10""",
+)
+@options.dataset_argument
+@click.argument("runs", nargs=-1, type=FOLDER)
+@options.split_option("test", "Whose labels count; a label file has no splits.")
+@options.measure_option
+@click.option("--compare", "compared", is_flag=True, help="Test every run against the first.")
+@click.option("--baseline", metavar="RUN", help="Test every run against this one of RUNS; includes --compare.")
+@click.option("--all-pairs", is_flag=True, help="Test every pair of runs; includes --compare.")
+@click.option(
+    "--seeds", is_flag=True, help="Runs NAME, NAME-seed-1, NAME-seed-2 … are seeds of one system: mean and spread."
+)
+@click.option("--judged-only", is_flag=True, help="Take unjudged passages out of the runs first.")
+@click.option(
+    "--per-query", type=click.Path(path_type=Path, dir_okay=False), help="Write the values of every query here, as TSV."
+)
+@options.json_option
+def evaluate_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    runs: tuple[Path, ...],
+    split: str,
+    measures: tuple[str, ...],
+    compared: bool,
+    baseline: str | None,
+    all_pairs: bool,
+    seeds: bool,
+    judged_only: bool,
+    per_query: Path | None,
+    as_json: bool,
+) -> None:
+    """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
+    from colabel import compare, evaluate, load_dataset, open_run
+    from colabel.evaluation import evaluate_qrels, merge_seeds, seed_groups, values_by_seed, write_per_query
+    from colabel.settings.tables import DEFAULT_MEASURES
+    from colabel.systems import SEEDLESS
+
+    whole = open_run(dataset) if options.is_run(dataset) else None
+    named = {**(whole.rankings if whole else {}), **{str(run): run for run in runs}}
+    if not named:
+        missing = f"{dataset} has no ranking of test queries" if whole else "no run is named"
+        raise UsageError(f"{missing}; name run files, or the folder of `colabel run` in place of DATASET")
+    groups = seed_groups(named) if seeds else {}
+    against = _baseline(list(groups or named), compared, baseline, all_pairs)
+    chosen = measures or DEFAULT_MEASURES
+    _check_call(dataset, runs, chosen, per_query)
+    if whole and overrides:
+        raise UsageError(f"{dataset} is a run with settings of its own; leave out --set {overrides[0]}")
+    recipe = whole.recipe if whole else recipe_settings(dataset, overrides, ("data", "seed"))
+    if Path(dataset).is_file() and not dataset.endswith(".toml"):
+        _check_qrels_call(overrides)
+        evaluation = evaluate_qrels(
+            Path(dataset), named, relevant_from=recipe.data.relevant_from, measures=chosen, judged_only=judged_only
+        )
+    else:
+        loaded = whole.dataset if whole else load_dataset(recipe.data)
+        evaluation = evaluate(loaded, named, split=split, measures=chosen, judged_only=judged_only)
+    apart = values_by_seed(evaluation, groups, SEEDLESS)
+    spreads: dict[str, dict[str, Spread]] = {}
+    if seeds:
+        evaluation, spreads = merge_seeds(evaluation, {name: list(held.values()) for name, held in groups.items()})
+    comparisons = []
+    if against is not None or all_pairs:
+        for measure in dict.fromkeys(chosen):
+            comparisons.append(compare(evaluation, measure, baseline=against, seeds=apart, seed=recipe.seed))
+    if per_query is not None:
+        write_per_query(evaluation, per_query.resolve())  # a link stays one
+    if as_json:
+        found: dict[str, object] = evaluation.as_dict()
+        if comparisons:
+            found["comparisons"] = [one.as_dict() for one in comparisons]
+        if seeds:
+            found["seeds"] = {
+                name: {measure: one.as_dict() for measure, one in held.items()} for name, held in spreads.items()
+            }
+        print_json(found)
+        return
+    emit("\n".join(evaluation_lines(evaluation, spreads)))
+    for comparison in comparisons:
+        emit("\n".join(["", *comparison_lines(comparison)]))
+
+
+def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], per_query: Path | None) -> None:
+    """Refuse what cannot be evaluated before a collection is read, which may take minutes."""
+    from colabel.evaluation.evaluations import run_file
+    from colabel.measures import parse_measure
+
+    for measure in measures:
+        parse_measure(measure)
+    twice = next((run for place, run in enumerate(runs) if run in runs[:place]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is named twice")
+    files = [run_file(run) for run in runs]
+    if per_query is None:
+        return
+    if per_query.suffix == ".gz":
+        raise UsageError(f"--per-query {per_query}: the file is not compressed; choose a name without .gz")
+    if per_query.exists() and not per_query.is_file():
+        raise UsageError(f"--per-query {per_query} is not an ordinary file")
+    if not per_query.absolute().parent.is_dir():
+        raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
+    if per_query.exists() and per_query.read_bytes()[:9] not in (b"", b"query_id\t"):
+        raise UsageError(f"--per-query {per_query} exists and was not written by --per-query; choose another name")
+    if per_query.exists() and any(path.exists() and path.samefile(per_query) for path in (Path(dataset), *files)):
+        raise UsageError(f"--per-query {per_query} is one of the files that are read; choose another name")
+
+
+def _check_qrels_call(overrides: tuple[str, ...]) -> None:
+    """Refuse settings that do not apply to a label file."""
+    source = click.get_current_context().get_parameter_source("split")
+    if source is not None and source.name == "COMMANDLINE":
+        raise UsageError("a label file has no splits; leave out --split, or name the folder of the collection")
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key not in ("data.relevant_from", "seed"):
+            raise UsageError(f"--set {key} would change nothing: with a label file, only data.relevant_from does")
+
+
+def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pairs: bool) -> str | None:
+    """The run that the others are tested against, None for none; refuses a wrong one before anything is read."""
+    if not (compared or baseline is not None or all_pairs):
+        return None
+    if all_pairs and baseline is not None:
+        raise UsageError("choose one: --baseline RUN or --all-pairs")
+    if len(systems) < 2:
+        raise UsageError("a comparison needs at least two different runs; name another one")
+    baseline = None if baseline is None else str(Path(baseline))
+    if baseline is not None and baseline not in systems:
+        raise UsageError(f"--baseline {baseline} is none of the runs: {', '.join(systems)}")
+    return None if all_pairs else baseline or systems[0]
+
+
+def evaluation_lines(evaluation: Evaluation, spreads: Mapping[str, Mapping[str, Spread]] | None = None) -> list[str]:
+    """Means as a table, with their spread over seeds where systems have several, and what they count."""
+    means, spreads = evaluation.means, spreads or {}
+    names = list(next(iter(means.values())))
+
+    def cell(system: str, name: str) -> str:
+        spread = spreads.get(system, {}).get(name)
+        return f"{means[system][name]:.4f}" + ("" if spread is None or spread.std is None else f" ± {spread.std:.4f}")
+
+    shares = evaluation.unjudged_share
+    unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
+    before = ", before they were taken out" if evaluation.judged_only else ""
+    lines = [
+        table(
+            [f"{evaluation.dataset} {evaluation.split}", *names],
+            [[system, *(cell(system, name) for name in names)] for system in means],
+        ),
+        f"{evaluation.queries:,} labelled queries; relevant means grade {evaluation.relevant_from} or higher",
+        f"unjudged passages in the top 10{before}: {unjudged}",
+    ]
+    if spreads:
+        counts = ", ".join(f"{name} {len(next(iter(found.values())).values)}" for name, found in spreads.items())
+        lines.append(f"±: standard deviation over seeds; seeds: {counts}")
+    if evaluation.without_relevant:
+        lines.append(
+            f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run in binary "
+            "measures (nDCG goes by the grades)"
+        )
+    unanswered = [f"{system} {count:,}" for system, count in evaluation.unanswered.items() if count]
+    if unanswered:
+        lines.append(f"unanswered queries, which count 0: {', '.join(unanswered)}")
+    lines += evaluation.unreachable
+    return [*lines, "measured on judged passages only"] if evaluation.judged_only else lines
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """Lettered systems with what they beat, and the tests of every pair."""
+    from colabel.measures import p_text
+
+    first = found.lines[0].mean
+    bounds, seeded = f"{first.confidence:.0%} interval", any(pair.seeds for pair in found.pairs)
+    letters = {line.system: line.letter for line in found.lines}
+    rows = [
+        [
+            f"{line.letter}  {line.system}",
+            f"{line.mean.mean:.4f}",
+            interval_bounds(line.mean),
+            " ".join(line.beats) or "-",
+            " ".join(line.beats_holm) or "-",
+        ]
+        for line in found.lines
+    ]
+    tests = []
+    for pair in found.pairs:
+        test = pair.test
+        p_values = (test.t_test, pair.t_test_holm, test.randomisation, pair.randomisation_holm)
+        cells = [f"{letters[pair.system]} - {letters[pair.against]}", *difference_cells(test)]
+        cells += [*(p_text(p, "none") for p in p_values), f"{test.better}/{test.equal}/{test.worse}"]
+        tests.append([*cells, " ".join(map(str, pair.seeds))] if seeded else cells)
+    titles = ["pair", "difference", bounds, "t-test p", "Holm", "random. p", "Holm", "better/equal/worse"]
+    return [
+        table([found.measure, "mean", bounds, "beats", "beats (Holm)"], rows),
+        "",
+        table([*titles, "seeds"] if seeded else titles, tests),
+        f"beats: {found.test}, p < {found.alpha:g}, two-sided, {first.queries:,} queries; "
+        f"randomisation tests draw {found.samples:,} sign assignments (all, where there are at most 10,000)",
+    ]
+
+
+@click.command(
+    "study",
+    help=f"""Train and evaluate every system that the paper compares, and write a report.
+
+    {DATASET_HELP} Its [study] chooses the systems.
+
+    Repeat the command to continue an interrupted study. Examples:
+
+      colabel study recipe.toml --dry-run --out studies/mine
+
+      colabel study my-collection/ --set study.seeds=3 --out studies/mine""",
+)
+@options.dataset_argument
+@options.out_option(RUN_OUT)
+@click.option("--dry-run", is_flag=True, help="Print the stages with estimated times and train nothing.")
+def study_command(dataset: str, out: Path, overrides: tuple[str, ...], dry_run: bool) -> None:
+    """Thin call of :func:`colabel.study`."""
+    from colabel import study
+    from colabel.pipeline import plan_study
+    from colabel.settings.recipe import recipe_text
+
+    settings = recipe_settings(dataset, overrides)
+    text = recipe_text(Path(dataset), overrides)
+    if dry_run:
+        emit("\n".join(plan_study(settings, out, recipe_text=text).lines))
+        return
+    with terminal_progress() as progress:
+        document, files = study(settings, out, recipe_text=text, progress=progress)
+    _emit_study(document, files)
+
+
+@click.command(
+    "transfer",
+    help=f"""Evaluate the systems of a finished study on another collection, without training.
+
+    STUDY is the output folder of `colabel study`. {DATASET_HELP} All settings except [data] are the study's,
+    and so are the measures unless others are named.
+
+    The report is like that of a study. Examples:
+
+      colabel transfer studies/mine trec-dl19/ --set data.relevant_from=2 --out studies/mine-dl19
+
+      colabel transfer studies/mine trec-dl19/ -m nDCG@10 -m 'RR(rel=2)@10' --out studies/mine-dl19
+
+      colabel transfer studies/mine trec-dl19/ --system colbert --system collective-0.5 --out studies/mine-dl19""",
+)
+@click.argument("study", type=FOLDER)
+@options.dataset_argument
+@click.option("--system", "systems", multiple=True, metavar="SLUG", help="A system of the study. Default: all of them.")
+@click.option("-m", "--measure", "measures", multiple=True, help="A measure. Default: those of the study.")
+@options.out_option(RUN_OUT)
+def transfer_command(
+    study: Path,
+    dataset: str,
+    overrides: tuple[str, ...],
+    systems: tuple[str, ...],
+    measures: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Thin call of :func:`colabel.transfer`."""
+    from colabel import transfer
+
+    data = recipe_settings(dataset, overrides, ("data",)).data
+    with terminal_progress() as progress:
+        document, files = transfer(study, data, out, systems=systems, measures=measures, progress=progress)
+    _emit_study(document, files)
+
+
+def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
+    header = [f"{document.name} {document.split}", *document.measures]
+    rows = [[one.slug, *(f"{one.means[measure]:.4f}" for measure in document.measures)] for one in document.finished]
+    emit(table(header, rows))
+    for system in document.systems:
+        if system.failed:
+            emit(f"{system.slug} failed: {system.failed}")
+    emit(f"the report: {files.html}")
+
+
+class Numbers(click.ParamType[tuple[float, ...]]):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[float]) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """The numbers of a text such as 1,3,5."""
+        try:
+            return tuple(self.kind(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            self.fail(f"'{value}'; expected numbers with commas between them, such as 1,3,5", param, ctx)
+
+
+@click.command(
+    "sweep",
+    help=f"""Measure the teacher for other values of (f_p, f_c, f_e, β).
+
+    {DATASET_HELP}
+
+    One value at a time differs from [collective], or with --full every combination is tried. Feedback is always the
+    top f_p, as the labels serve to measure. Examples:
+
+      colabel sweep my-collection/ --index my-index/ --out sweeps/dev
+
+      colabel sweep my-collection/ --index my-index/ --full --beta 0.1,0.3,1 --rerank --out sweeps/grid""",
+)
+@options.dataset_argument
+@options.index_option
+@options.split_option("dev", "Whose queries and labels.")
+@click.option("--full", is_flag=True, help="Every combination, not one value at a time.")
+@click.option("--rerank", is_flag=True, help="Rescore the first candidates instead of searching again.")
+@click.option("--f-p", "feedback", type=Numbers(int), help="Numbers of feedback passages; default: 1,3,5.")
+@click.option("--f-c", "clusters", type=Numbers(int), help="Numbers of clusters; default: 12,24.")
+@click.option("--f-e", "centroids", type=Numbers(int), help="Numbers of centroids; default: 5,10.")
+@click.option("--beta", "betas", type=Numbers(float), help="Values of β; default: 0,0.25,0.5,1.")
+@options.measure_option
+@options.json_option
+@options.out_option("Folder of the sweep.")
+def sweep_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    index_folder: Path,
+    split: str,
+    full: bool,
+    rerank: bool,
+    feedback: tuple[int, ...] | None,
+    clusters: tuple[int, ...] | None,
+    centroids: tuple[int, ...] | None,
+    betas: tuple[float, ...] | None,
+    measures: tuple[str, ...],
+    as_json: bool,
+    out: Path,
+) -> None:
+    """Thin call of :func:`colabel.sweep`."""
+    from colabel import Index, sweep
+    from colabel.evaluation.sweep import Grid
+    from colabel.settings.tables import DEFAULT_MEASURES
+
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "seed"))
+    wanted = measures or DEFAULT_MEASURES
+    given = {"feedback_passages": feedback, "clusters": clusters, "centroids": centroids, "beta": betas}
+    with loaded_dataset(recipe, out) as (loaded, progress, _):
+        points = sweep(
+            loaded,
+            Index.open(index_folder),
+            out,
+            settings=recipe.collective,
+            grid=Grid(**{name: values for name, values in given.items() if values is not None}),  # type: ignore[arg-type]
+            full=full,
+            rerank=rerank,
+            split=split,
+            measures=wanted,
+            depth=recipe.rank.depth,
+            seed=recipe.seed,
+            progress=progress,
+        )
+    if as_json:
+        print_json([point.as_dict() for point in points])
+        return
+    rows = []
+    for point in points:
+        shape = map(str, (point.feedback_passages, point.clusters, point.centroids))
+        rows.append([*shape, f"{point.beta:g}", *(f"{point.measures[name]:.4f}" for name in wanted)])
+    emit(table(["f_p", "f_c", "f_e", "β", *wanted], rows))
+    best = max(points, key=lambda point: point.measures[wanted[0]])
+    emit(
+        f"Next: best by {wanted[0]} on '{split}': --set collective.feedback_passages={best.feedback_passages} "
+        f"--set collective.clusters={best.clusters} --set collective.centroids={best.centroids} "
+        f"--set collective.beta={best.beta:g}"
+    )
+
+
+@click.command("runs")
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--prune", is_flag=True, help="Remove the earlier results.")
+@options.json_option
+def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
+    """List the results of a run folder, the earlier ones first, with their measures.
+
+    DIR is the folder of `colabel run`. A run with other settings or labels keeps the earlier result in DIR/versions,
+    where every command takes it as a run. Measures are those of the student and BM25 together. Examples:
+
+      colabel runs runs/mine
+
+      colabel runs runs/mine --prune
+    """
+    from colabel.pipeline.folder import list_runs, prune_versions
+
+    found = list_runs(folder)
+    if prune:
+        emit(f"{folder}: {prune_versions(folder):,} earlier results removed")
+        found = found[-1:]
+    if as_json:
+        print_json([one.as_dict() for one in found])
+        return
+    measures = list(dict.fromkeys(name for one in found for name in one.means))
+    rows = []
+    for one in found:
+        values = [f"{one.means[name]:.4f}" if name in one.means else "" for name in measures]
+        changed = ", ".join(one.changed[:3]) + (" …" if len(one.changed) > 3 else "")
+        rows.append([str(one.folder), one.student, *values, changed])
+    emit(table(["run", "student", *measures, "other than before"], rows))
+
+
+@click.command("report")
+@click.argument("folder", metavar="DIR", type=FOLDER)
+def report_command(folder: Path) -> None:
+    """Render a finished study or run again, without training anything.
+
+    DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
+    needs no network), report.md, report.tex (the main table for a paper) and metrics.json. The page of a run,
+    report.html and report.md, is written from its rankings. Examples:
+
+      colabel report studies/semanlink
+
+      colabel report runs/mine
+    """
+    from colabel import open_run, report
+
+    if options.is_run(folder) and not (folder / "study.json").exists():
+        emit(str(open_run(folder).report()))
+        return
+    files = report(folder)
+    emit("\n".join(map(str, (files.html, files.markdown, files.latex, files.metrics))))

@@ -1,0 +1,107 @@
+"""Bring data: ``colabel check`` and ``convert``."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from colabel.cli import options
+from colabel.cli.options import DATASET_HELP, loaded_dataset, recipe_settings
+from colabel.cli.output import emit, print_json, table, terminal_progress
+
+if TYPE_CHECKING:
+    from colabel.data import CheckReport
+
+_SHOWN = 10
+
+
+@click.command(
+    "check",
+    help=f"""Validate a dataset: report its contents and every problem found.
+
+    {DATASET_HELP}
+
+    Exits 1 if there is a fatal problem. Examples:
+
+      colabel check my-collection/ --json > check.json
+
+      colabel check products.csv --clicks clicks.csv""",
+)
+@options.dataset_argument
+@options.json_option
+@click.option("--all", "show_all", is_flag=True, help=f"List every problem, not the first {_SHOWN} of each kind.")
+def check_command(dataset: str, overrides: tuple[str, ...], as_json: bool, show_all: bool) -> int:
+    """Thin call of :func:`colabel.check`."""
+    from colabel import check
+
+    with terminal_progress() as progress:
+        report = check(recipe_settings(dataset, overrides, ("data",)).data, progress=progress)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        emit("\n".join(check_lines(report, None if show_all else _SHOWN)))
+    return 0 if report.ok else 1
+
+
+def check_lines(report: CheckReport, shown: int | None) -> list[str]:
+    """The report as text."""
+    words, queries = report.passage_words, report.query_words
+    lines = [
+        f"{report.name}: {report.passages:,} passages, {report.queries:,} queries",
+        f"passage length in words: mean {words.mean:.1f}, median {words.median:.0f}, 95 % below {words.p95:.0f}, "
+        f"longest {words.longest:,}",
+        f"query length in words: mean {queries.mean:.1f}, median {queries.median:.0f}, longest {queries.longest:,}",
+        f"relevant means grade {report.relevant_from} or higher ({report.relevant_from_reason})",
+        "",
+    ]
+    header = ["split", "queries", "labels", "grade>=1", "relevant", "relevant/query", "hidden"]
+    rows = []
+    for name, split in report.splits.items():
+        counts = (split.queries, split.labels, split.positive, split.relevant)
+        rows.append([name, *(f"{count:,}" for count in counts), f"{split.mean_relevant:.2f}", f"{split.hidden:,}"])
+    lines.append(table(header, rows) if rows else "no labels: it can be searched, but not trained on or evaluated")
+    if report.held_out_share:
+        lines.append(f"no dev split: {report.held_out_share:.0%} of the train queries will be held out as dev")
+    elif report.held_out_share is not None:
+        lines.append("no dev split, and no train query will be held out as one: weights are kept without evaluation")
+    return [*lines, "", *_problem_lines(report, shown)]
+
+
+def _problem_lines(report: CheckReport, shown: int | None) -> list[str]:
+    from colabel.errors import location
+
+    lines = []
+    for kind, group in itertools.groupby(report.problems, key=lambda problem: problem.kind):
+        count, problems = report.problems.counts[kind.name], list(group)[:shown]
+        lines.append(f"{'ERROR' if kind.fatal else 'warning'}: {count:,} × {kind.name}: {kind.remedy}")
+        lines += [f"  {location(problem.file, problem.line)}: {problem.message}" for problem in problems]
+        if count > len(problems):
+            lines.append(f"  … and {count - len(problems):,} more (--all lists them)")
+    fatal, total = report.problems.fatal, sum(report.problems.counts.values())
+    return [*lines, f"{fatal:,} errors, {total - fatal:,} warnings" if total else "no problems"]
+
+
+@click.command(
+    "convert",
+    help=f"""Write a dataset in another format: beir, trec or msmarco.
+
+    {DATASET_HELP}
+
+    The splits are those colabel works with (no query in two splits; a dev split held out where there is none).
+    With --set data.keep_labels=1 the train labels beyond one per query are hidden, in OUT/hidden. Example:
+
+      colabel convert irds:beir/scifact --to beir --out scifact/""",
+)
+@options.dataset_argument
+@click.option("--to", default="beir", show_default=True, metavar="FORMAT", help="beir, trec or msmarco.")
+@options.out_option("Folder to write.")
+def convert_command(dataset: str, overrides: tuple[str, ...], to: str, out: Path) -> None:
+    """Thin call of :func:`colabel.convert`."""
+    from colabel import convert
+
+    with loaded_dataset(recipe_settings(dataset, overrides, ("data",)), out) as (loaded, progress, _):
+        counts = convert(loaded, out, to, progress=progress).counts
+    emit(f"{out}: {counts['passages']:,} passages, {counts['queries']:,} queries, {', '.join(counts['splits'])}")

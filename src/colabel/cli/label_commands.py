@@ -1,0 +1,517 @@
+"""Look and label: ``colabel collect``, ``inspect``, ``label``, ``missing``, ``label-quality`` and ``export``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import math
+import shutil
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from colabel.cli import options
+from colabel.cli.options import (
+    DATASET_HELP,
+    FOLDER,
+    F,
+    chosen_engine,
+    loaded_dataset,
+    opened_labels,
+    recipe_settings,
+    same_data,
+)
+from colabel.cli.output import difference_cells, emit, hit_lines, interval_text, print_json, table, terminal_progress
+from colabel.errors import UsageError
+from colabel.systems import TEACHERS
+
+if TYPE_CHECKING:
+    from colabel.collective.knowledge import Inspection, Knowledge
+    from colabel.evaluation import LabelQuality, Quality
+    from colabel.labels import LabelReport, MissingLabel
+    from colabel.settings import CollectiveSettings, Recipe
+
+_USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
+_OPTIONS = {"models": ("--model", ("cross-encoder", "ensemble", "mixed")), "scores": ("--scores", ("scores",))}
+"""Parameters of `colabel label` that belong to some teachers: option, teachers."""
+_FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
+_ORDERS = ("standout", "deviation")
+_WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
+
+_order_option = click.option(
+    "--order",
+    type=click.Choice(_ORDERS),
+    default=_ORDERS[0],
+    show_default=True,
+    help="By how far the teacher score lies above the mean of the query's candidates: relative to the query's weight "
+    "(standout), or in standard deviations (deviation; for cross-encoders).",
+)
+_LABELS_HELP = f"""RUN is the folder of `colabel run`; or one that `colabel label` wrote, which needs DATASET with the \
+settings of labelling as well. {DATASET_HELP}"""
+
+
+def _labels_arguments(function: F) -> F:
+    """RUN, or the folder of labels with DATASET and its settings."""
+    dataset = click.argument("dataset", required=False)(options.data_options(function))
+    return click.argument("labels_folder", metavar="RUN", type=FOLDER)(dataset)
+
+
+@click.command(
+    "collect",
+    help=f"""Collect what the feedback passages of each query have in common.
+
+    {DATASET_HELP}
+
+    Ranks the queries of a split with the index, clusters the token vectors of their feedback passages and keeps the
+    centroids of highest IDF. [collective] says how; β may be chosen later. Examples:
+
+      colabel collect my-collection/ --index my-index/ --out my-knowledge/
+
+      colabel collect my-collection/ --index my-index/ --set collective.feedback=top --out paper/""",
+)
+@options.dataset_argument
+@options.index_option
+@options.split_option("train", "Whose queries.")
+@options.out_option("Folder of the knowledge.")
+def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path, split: str, out: Path) -> None:
+    """Thin call of :func:`colabel.collect`."""
+    from colabel import collect
+
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "compute", "seed"))
+    with loaded_dataset(recipe, out) as (loaded, progress, _), chosen_engine(recipe) as engine:
+        knowledge = collect(
+            loaded,
+            engine.open_index(index_folder, loaded.passages),
+            out,
+            settings=recipe.collective,
+            split=split,
+            depth=recipe.rank.depth,
+            seed=recipe.seed,
+            progress=progress,
+        )
+    counts = knowledge.counts
+    emit(
+        f"{out}: {counts['queries']:,} queries of '{split}', feedback '{knowledge.settings.feedback}', "
+        f"{counts['with_fewer_centroids']:,} with fewer than {knowledge.settings.centroids} centroids, "
+        f"{counts['without_centroids']:,} with none (they keep the plain query)"
+    )
+    emit(options.next_command("inspect", out, knowledge.queries.ids[0]))
+
+
+@click.command("inspect")
+@click.argument("folder", metavar="RUN", type=FOLDER)
+@click.argument("query_id")
+@click.option(
+    "-k", "count", default=3, show_default=True, type=click.IntRange(1, 100), help="Passages before and after."
+)
+@click.option("--beta", type=click.FloatRange(min=0), help="β; default: that of the knowledge.")
+@options.json_option
+def inspect_command(folder: Path, query_id: str, count: int, beta: float | None, as_json: bool) -> None:
+    """Show a query's feedback passages, its expansion tokens, and its best passages before and after.
+
+    RUN is the folder of `colabel run`, or one that `colabel collect` wrote. Examples:
+
+      colabel inspect runs/mine q17
+
+      colabel inspect my-knowledge/ q17 --beta 1
+    """
+    from colabel import inspect, open_knowledge, open_run
+
+    known = open_run(folder).knowledge if options.is_run(folder) else open_knowledge(folder)
+    seen = inspect(known, query_id, count=count, beta=beta)
+    if as_json:
+        print_json(seen.as_dict())
+    else:
+        emit("\n".join(inspection_lines(seen)))
+
+
+def inspection_lines(seen: Inspection) -> list[str]:
+    """An inspection as text."""
+    lines = [f"{seen.query_id}: {seen.text}", "", "feedback passages"]
+    lines += [line for hit in seen.feedback for line in hit_lines(hit)]
+    lines += ["", f"expansion tokens (σ, weight at β = {seen.beta:g})"]
+    lines += [f"     {token.token:<16} {token.sigma:6.2f} {token.weight:8.3f}" for token in seen.tokens]
+    if not seen.tokens:
+        lines.append("     none: the plain query is used")
+    for title, hits in (("before: by the query alone", seen.before), ("after: with the centroids", seen.after)):
+        lines += ["", title, *(line for hit in hits for line in hit_lines(hit))]
+    return lines
+
+
+@click.command(
+    "label",
+    help=f"""Let a teacher score the candidates of every training query.
+
+    {DATASET_HELP}
+
+    Candidates are the top labels.candidates passages of the ranking in the knowledge, and the labelled positives.
+    Teachers: collective (the query with its collective centroids), self (the query alone), cross-encoder (--model),
+    ensemble (several --model), scores (a score file, --scores), mixed (collective and cross-encoder in equal parts,
+    --model). β and its scale are the knowledge's, unless --set collective.beta=… or a recipe says otherwise. Examples:
+
+      colabel label my-collection/ --knowledge my-knowledge/ --out labels/collective
+
+      colabel label my-collection/ --knowledge my-knowledge/ --teacher cross-encoder --model my-cross-encoder/
+      --out labels/cross-encoder""",
+)
+@options.dataset_argument
+@click.option("--knowledge", "knowledge_folder", required=True, type=FOLDER, help="What `colabel collect` wrote.")
+@click.option("--teacher", default="collective", show_default=True, type=click.Choice(TEACHERS), help="Who scores.")
+@click.option("--model", "models", multiple=True, help="A cross-encoder, folder or hub id; several for ensemble.")
+@click.option("--scores", type=FOLDER, help="Score file, for the teacher scores.")
+@options.json_option
+@options.out_option("Folder of the labels.")
+def label_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    knowledge_folder: Path,
+    teacher: str,
+    models: tuple[str, ...],
+    scores: Path | None,
+    as_json: bool,
+    out: Path,
+) -> None:
+    """Thin call of :func:`colabel.label`."""
+    from colabel import label, open_knowledge, report_labels
+    from colabel.pipeline.stages import TeacherSources
+    from colabel.ranking import Bm25
+    from colabel.systems import named_teacher
+    from colabel.teachers import CrossEncoderTeacher
+
+    _refuse_unused(teacher)
+    recipe = recipe_settings(dataset, overrides, _USED)
+    pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
+    with loaded_dataset(recipe, out) as (loaded, progress, _), chosen_engine(recipe) as engine:
+        knowledge = open_knowledge(
+            knowledge_folder, open_index=lambda folder: engine.open_index(folder, loaded.passages)
+        )
+        length, device, predictor = recipe.cross_encoder.max_length, recipe.encoder.device, engine.predictor
+        readers = tuple(
+            CrossEncoderTeacher(
+                model,
+                loaded,
+                max_length=length,
+                device=device,
+                cache=pairs,
+                predictor=None if predictor is None else predictor(model, length, device),
+                progress=progress,
+            )
+            for model in models
+        )
+        collective = _collective(recipe, dataset, overrides, knowledge)
+        words = functools.partial(Bm25, loaded.passages, recipe.rank, pairs / "bm25", progress)
+        sources = TeacherSources(loaded, knowledge, collective, readers, scores, words, progress)
+        chosen = named_teacher(teacher, sources)
+        report = report_labels(label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress))
+    shutil.rmtree(pairs, ignore_errors=True)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
+    emit(f"{options.next_command('missing', out)} {same_data(dataset, overrides)}")
+
+
+def _refuse_unused(teacher: str) -> None:
+    """Refuse an option that another teacher needs: whoever gives it means that teacher."""
+    context = click.get_current_context()
+    for name, (option, owners) in _OPTIONS.items():
+        if context.get_parameter_source(name) != ParameterSource.DEFAULT and teacher not in owners:
+            raise UsageError(f"{option} is for the teacher {' or '.join(owners)}; the teacher is '{teacher}'")
+
+
+def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:
+    """β and its scale as the recipe or --set gives them, else as the knowledge remembers them."""
+    from colabel.settings.recipe import given_keys
+
+    given = given_keys(dataset, overrides)
+    chosen = {
+        name: getattr(recipe.collective, name) for name in ("beta", "expansion_scale") if f"collective.{name}" in given
+    }
+    return dataclasses.replace(knowledge.settings, **chosen)
+
+
+def report_text(report: LabelReport) -> str:
+    """What labels hold, as a table."""
+
+    def share(count: int) -> str:
+        return f"{count:,} ({count / max(1, report.queries):.0%})"
+
+    rows = [
+        ["queries without a visible positive, left out", f"{report.skipped_queries:,}"],
+        ["positives that are empty passages, left out", f"{report.empty_positives:,}" * bool(report.empty_positives)],
+        ["queries without any score", f"{report.unscored_queries:,}" * bool(report.unscored_queries)],
+        ["candidates", f"{report.pairs:,}"],
+        ["  with a teacher score", f"{report.scored:,}"],
+        ["  labelled", f"{report.labelled:,}"],
+        ["  feedback passages", f"{report.feedback:,}"],
+        ["  hard negatives", f"{report.hard_negatives:,}"],
+        ["entropy of the targets in nats, mean / median", f"{report.entropy_mean:.3f} / {report.entropy_median:.3f}"],
+        ["passages per target, mean / median", f"{report.effective_mean:.1f} / {report.effective_median:.1f}"],
+        ["queries with nearly one-hot targets", share(report.one_hot)],
+        ["mean probability of labelled passages", f"{report.labelled_mass:.3f}"],
+        ["queries with an unlabelled passage above the labelled", share(report.suspect_above)],
+    ]
+    return table([f"at temperature {report.temperature:g}", ""], [row for row in rows if row[1]])
+
+
+@click.command(
+    "missing",
+    help=f"""List the passages that seem to be relevant and have no label, the most likely first.
+
+    {_LABELS_HELP}
+
+    OUT ends in .tsv, .jsonl, .json, or .qrels, a TREC label file of all that is listed. Examples:
+
+      colabel missing runs/mine --limit 50 --out review.tsv
+
+      colabel missing labels/collective my-collection/ --limit 200 --with-labels --out more.qrels""",
+)
+@_labels_arguments
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000_000), help="How many passages, at most."
+)
+@_order_option
+@click.option("--margin", type=float, help="Only passages that score at least this much above the labelled one.")
+@click.option(
+    "--knowledge",
+    "knowledge_folder",
+    type=FOLDER,
+    help="Where the knowledge is now; default: where it was when the labels were made.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, instead of the screen.")
+@click.option("--with-labels", is_flag=True, help="Put the visible labels into the .qrels file as well.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@options.json_option
+def missing_command(
+    labels_folder: Path,
+    dataset: str | None,
+    overrides: tuple[str, ...],
+    limit: int,
+    order: str,
+    margin: float | None,
+    knowledge_folder: Path | None,
+    out: Path | None,
+    with_labels: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Thin call of :func:`colabel.missing_labels`."""
+    from colabel import missing_labels, open_knowledge
+    from colabel.labels import check_missing_file, remembered_knowledge, write_missing
+
+    check_missing_file(out, with_labels=with_labels, force=force)
+    labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
+    if knowledge_folder:
+        knowledge: Knowledge | None = open_knowledge(knowledge_folder)
+    else:
+        knowledge = run.knowledge if run else remembered_knowledge(labels)
+    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order, margin=margin)
+    if out is not None:
+        visible = loaded.source_labels(labels.split) if with_labels else None
+        write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)
+    if as_json:
+        print_json([label.as_dict() for label in found])
+        return
+    if out is None and found:
+        emit(missing_text(found))
+    emit(f"{out or labels_folder}: {len(found):,} passages without a label, the most likely first")
+    again = options.next_command("missing", labels_folder)
+    again += f" {same_data(dataset, overrides)}" if dataset else ""
+    if out is None:
+        emit(f"{again} --out review.tsv")
+    elif with_labels:
+        emit(f'Next: name it in a recipe as [data] labels = {{ train = "{out}" }}, and colabel check that recipe')
+    else:
+        emit(f"{again} --limit 200 --with-labels --out more.qrels")
+
+
+def missing_text(found: Sequence[MissingLabel]) -> str:
+    """Missing labels as a table: place, query, passage, scores, and the expansion tokens that spoke for it."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from colabel.labels.missing import reason_text
+
+    columns = ("", Column("query", ratio=3), Column("passage", ratio=5), "margin", Column("why", ratio=3))
+    shown = Table(*columns, show_lines=True, expand=True)
+    for place, label in enumerate(found, start=1):
+        title = f"  {label.title}" if label.title and label.title != label.passage_id else ""
+        shown.add_row(
+            str(place),
+            Text(f"{label.query_id}\n{label.query}"),
+            Text(f"{label.passage_id}{title}\n{textwrap.shorten(label.text, _SHOWN_TEXT, placeholder=' …')}"),
+            "" if math.isnan(label.margin) else f"{label.margin:+.2f}",
+            Text(reason_text(label.reasons, 4)),
+        )
+    page = io.StringIO()
+    Console(file=page, width=min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns)).print(shown)
+    return page.getvalue().rstrip()
+
+
+@click.command(
+    "label-quality",
+    help=f"""Show how well labels find the positives that were hidden before labelling.
+
+    {_LABELS_HELP}
+
+    The teacher's scores and the base scores φ rank each query's candidates, the labelled ones taken out; hidden
+    positives should come first. Examples:
+
+      colabel label-quality runs/mine
+
+      colabel label-quality labels/collective my-collection/ --set data.keep_labels=1""",
+)
+@_labels_arguments
+@_order_option
+@options.json_option
+def label_quality_command(
+    labels_folder: Path, dataset: str | None, overrides: tuple[str, ...], order: str, as_json: bool
+) -> None:
+    """Thin call of :func:`colabel.label_quality`."""
+    from colabel import label_quality
+    from colabel.evaluation import suggestion_precision
+    from colabel.labels import find_missing
+
+    opened, loaded, recipe, _ = opened_labels(labels_folder, dataset, overrides, ("data", "seed"))
+    found = label_quality(opened, loaded, seed=recipe.seed)
+    missing = find_missing(opened, loaded, limit=5 * len(opened), order=order)
+    shares = suggestion_precision([(one.query_id, one.row) for one in missing], loaded, queries=len(opened))
+    if as_json:
+        print_json({**found.as_dict(), "order": order, "suggestions": [one.as_dict() for one in shares]})
+        return
+    emit("\n\n".join("\n".join(quality_lines(found, grade)) for grade in found.grades))
+    emit("\nshare of hidden positives among the first passages that `colabel missing` lists:")
+    for one in shares:
+        share = "none" if one.precision is None else f"{one.precision:.3f}"
+        emit(f"  {one.suggestions:,} passages ({one.multiple:g} × queries): {share}")
+
+
+def quality_lines(found: LabelQuality, grade: int) -> list[str]:
+    """Teacher against base at one grade from which passages count as relevant."""
+    from colabel.evaluation.hidden_labels import BASE, TEACHER
+    from colabel.measures import p_text
+
+    quality = found.grades[grade]
+    base, teacher, tests = quality.systems[BASE], quality.systems[TEACHER], quality.differences[TEACHER]
+    tested = [("average precision", base.average_precision, teacher.average_precision, tests["AP"])]
+    if base.auc and teacher.auc:
+        tested.append(("AUC per query", base.auc, teacher.auc, tests["AUC"]))
+    rows = []
+    for title, one, other, test in tested:
+        mean, bounds = difference_cells(test)
+        p_values = [p_text(p, "none") for p in (test.t_test, test.randomisation)]
+        rows.append([title, interval_text(one), interval_text(other), f"{mean} [{bounds}]", *p_values])
+    if base.pooled_auc is not None and teacher.pooled_auc is not None:
+        pooled = (f"{base.pooled_auc:.4f}", f"{teacher.pooled_auc:.4f}", f"{teacher.pooled_auc - base.pooled_auc:+.4f}")
+        rows.append(["AUC pooled", *pooled, "", ""])
+    for place, (one, other) in enumerate(zip(base.precision_at_recall, teacher.precision_at_recall, strict=True)):
+        cells = (interval_text(one), interval_text(other), f"{other.mean - one.mean:+.4f}")
+        rows.append([f"precision at recall {place / 10:.1f}", *cells, "", ""])
+    titles = ["base φ", found.teacher, "difference", "t-test p", "random. p"]
+    header = [f"{found.dataset}, hidden, grade >= {grade}", *titles]
+    return [*_count_lines(quality), table(header, rows), f"in brackets: {quality.recall.confidence:.0%} intervals"]
+
+
+def _count_lines(quality: Quality) -> list[str]:
+    lines = [
+        f"{quality.found:,} of {quality.relevant:,} hidden positives are among the candidates, "
+        f"{quality.recall.mean:.1%} of a query's on average",
+        f"{quality.queries:,} queries measured, {quality.left_out:,} without a hidden positive among their candidates",
+    ]
+    if quality.absent:
+        lines.append(f"{quality.absent:,} queries with hidden positives have no labels")
+    if quality.unscored:
+        lines.append(f"{quality.unscored:,} candidates without a teacher score are left out")
+    return lines
+
+
+@click.command(
+    "export",
+    help=f"""Write labels, or a trained model, for other programs.
+
+    {_LABELS_HELP} Or RUN is a trained model, without a DATASET: --format pylate writes PyLate's checkpoint layout (for
+    sentence-transformers a model needs no export). Of a run, pylate exports the student, other formats the labels.
+
+    parquet: a row per pair. trec: run.trec, the teacher's scores, and qrels.trec, the visible labels. jsonl: a row per
+    query with texts. hf: a dataset for the distillation losses of sentence-transformers. pylate: the three datasets
+    that PyLate joins by id. In jsonl, hf and pylate scores are divided by the temperature. Examples:
+
+      colabel export runs/mine --format jsonl --out my-labels/
+
+      colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/
+
+      colabel export runs/mine/students/collective-0.5/model --format pylate --out pylate-model/""",
+)
+@_labels_arguments
+@click.option("--format", required=True, type=click.Choice(_FORMATS), help="Which form.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="What scores are divided by before they become probabilities.",
+)
+@click.option(
+    "--passages",
+    type=click.IntRange(2, 10_000),
+    help="Passages per row in jsonl, hf and pylate, labelled ones first. Default: all in jsonl, elsewhere the number "
+    "up to 32 that keeps most pairs.",
+)
+@options.out_option("Folder to write.")
+def export_command(
+    labels_folder: Path,
+    dataset: str | None,
+    overrides: tuple[str, ...],
+    format: str,
+    temperature: float,
+    passages: int | None,
+    out: Path,
+) -> None:
+    """Thin call of :func:`colabel.export_labels`, or of the export of a model."""
+    from colabel import export_labels, open_run
+
+    is_run = options.is_run(labels_folder)
+    if dataset is None and (not is_run or format == "pylate"):
+        _export_model(open_run(labels_folder).student if is_run else labels_folder, format, out)
+        return
+    labels, loaded, _, _ = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
+    with terminal_progress() as progress:
+        counts = export_labels(
+            labels, loaded, out, format, temperature=temperature, passages=passages, progress=progress
+        ).counts
+    emit(f"{out}: {counts['queries']:,} queries, {counts['pairs']:,} pairs")
+    if "short_queries" in counts:
+        width = f"{counts['passages']} passages per query" if counts["passages"] else "all scored passages"
+        emit(
+            f"{width}; left out: {counts['pairs_left_out']:,} pairs, among them {counts['short_queries']:,} queries "
+            f"with too few scored candidates and {counts['labelled_left_out']:,} labelled passages without a place"
+        )
+    emit(f"Next: {_loading(format, out)}")
+
+
+def _export_model(source: Path, format: str, out: Path) -> None:
+    from colabel.train import export_pylate
+
+    if not (source / "modules.json").is_file():
+        raise UsageError(f"{source} is not a trained model; to export labels, name the DATASET behind it as well")
+    if format != "pylate":
+        raise UsageError(f"a model is exported with --format pylate, not {format}")
+    export_pylate(source, out)
+    emit(f"{out}: a PyLate checkpoint\nNext: pylate.models.ColBERT('{out}')")
+
+
+def _loading(format: str, out: Path) -> str:
+    """How to read an export in Python."""
+    return {
+        "parquet": f"pandas.read_parquet('{out / 'labels.parquet'}')",
+        "trec": f"ir_measures -p {out / 'qrels.trec'} {out / 'run.trec'} nDCG@10",
+        "jsonl": f"datasets.load_dataset('json', data_files='{out / 'labels.jsonl'}')",
+        "hf": f"datasets.load_from_disk('{out}'), and MultiVectorDistillKLDivLoss(model) of sentence-transformers",
+        "pylate": f"datasets.load_from_disk('{out / 'train'}'), also queries and documents, and PyLate's KDProcessing",
+    }[format]

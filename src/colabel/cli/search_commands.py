@@ -1,0 +1,224 @@
+"""Search: ``colabel index``, ``rank`` and ``search``."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from colabel.cli import options
+from colabel.cli.options import DATASET_HELP, FOLDER, F, chosen_engine, loaded_dataset, next_command, recipe_settings
+from colabel.cli.output import emit, hit_lines, print_json, terminal_progress
+from colabel.errors import UsageError
+from colabel.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from colabel.index import Index
+    from colabel.ranking import Ranker
+    from colabel.settings import CollectiveSettings
+
+_RANKERS = ("hybrid", "student", "colbert", "bm25")
+
+
+@click.command(
+    "index",
+    help=f"""Encode a dataset's passages and index them.
+
+    {DATASET_HELP}
+
+    OUT gets the model, the token vectors and what search needs. Repeat the command to continue an interrupted build.
+    Examples:
+
+      colabel index my-collection/ --set encoder.model=minilm --out my-index/
+
+      colabel index products.csv --columns text=description --out my-index/""",
+)
+@options.dataset_argument
+@options.out_option("Folder of the index.")
+def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
+    """Thin call of :func:`colabel.build_index`."""
+    from colabel import load_dataset
+    from colabel.index.index import check_place
+
+    recipe = recipe_settings(dataset, overrides, ("data", "encoder", "index", "compute"))
+    check_place(out)
+    with terminal_progress() as progress, chosen_engine(recipe) as engine:
+        loaded = load_dataset(recipe.data, cache=out / "data", progress=progress)
+        index = engine.build_index(
+            loaded, out, data=recipe.data, encoder=recipe.encoder, index=recipe.index, progress=progress
+        )
+    counts = index.store.manifest.counts
+    emit(
+        f"{out}: {counts['passages']:,} passages, {counts['tokens']:,} token vectors of {counts['dimension']} "
+        f"dimensions, {counts['truncated']:,} passages cut; engine {index.engine}"
+    )
+    emit(next_command("search", out, "your question"))
+
+
+def _prf_options(function: F) -> F:
+    """--prf and --beta."""
+    beta = click.option("--beta", type=click.FloatRange(min=0), help="β of --prf; default: collective.beta.")
+    prf = click.option(
+        "--prf",
+        type=click.Choice(["ranker", "reranker"]),
+        help="Expand each query with the collective centroids of its own top passages (ColBERT-PRF) and search again "
+        "(ranker), or only rescore the first candidates (reranker).",
+    )
+    return prf(beta(function))
+
+
+def _prf_ranker(
+    index: Index,
+    prf: str | None,
+    beta: float | None,
+    settings: CollectiveSettings,
+    *,
+    seed: int = 0,
+    strict: bool = False,
+    progress: Progress = SILENT,
+) -> Ranker | None:
+    """The ranker that --prf and --beta ask for; None without --prf."""
+    from colabel.collective import PrfRanker
+
+    if prf is None:
+        if beta is not None:
+            raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
+        return None
+    chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
+    return PrfRanker(index, chosen, rerank=prf == "reranker", seed=seed, strict=strict, progress=progress)
+
+
+@click.command(
+    "rank",
+    help=f"""Rank passages for the queries of a split, with an index or with BM25.
+
+    {DATASET_HELP}
+
+    OUT gets arrays and run.trec, a TREC run file. Examples:
+
+      colabel rank my-collection/ --index my-index/ --split test --out runs/zero-shot
+
+      colabel rank my-collection/ --index my-index/ --prf ranker --beta 0.5 --out runs/colbert-prf""",
+)
+@options.dataset_argument
+@click.option("--index", "index_folder", type=FOLDER, help="An index that `colabel index` wrote.")
+@click.option("--bm25", is_flag=True, help="Rank with BM25 instead of an index.")
+@options.split_option("test", "Whose queries are ranked.")
+@click.option("--depth", type=click.IntRange(1, 100_000), help="Passages per query; default: rank.depth.")
+@click.option("--only", type=FOLDER, help="File with the ids of the passages that may be ranked, one per line.")
+@click.option("--exclude", type=FOLDER, help="File with ids of passages to leave out, one per line.")
+@_prf_options
+@options.out_option("Folder of the ranking.")
+def rank_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    index_folder: Path | None,
+    bm25: bool,
+    split: str,
+    depth: int | None,
+    only: Path | None,
+    exclude: Path | None,
+    prf: str | None,
+    beta: float | None,
+    out: Path,
+) -> None:
+    """Thin call of :func:`colabel.rank`."""
+    from colabel import Bm25, LateInteraction, rank
+
+    if bm25 == (index_folder is not None):
+        raise UsageError("choose one: --index FOLDER or --bm25")
+    if bm25 and prf:
+        raise UsageError("--prf expands queries of an index; it cannot be combined with --bm25")
+    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "compute", "seed"))
+    with loaded_dataset(recipe, out) as (loaded, progress, scratch), chosen_engine(recipe) as engine:
+        ranker: Any
+        if index_folder is None:
+            ranker = Bm25(loaded.passages, recipe.rank, scratch / "bm25", progress)
+        else:
+            index = engine.open_index(index_folder, loaded.passages)
+            index.check_collection(loaded.passages)
+            expanded = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress)
+            ranker = expanded or LateInteraction(index, progress=progress)
+        ranking = rank(
+            ranker,
+            loaded.split_queries(split),
+            out,
+            depth=depth or recipe.rank.depth,
+            only=_read_ids(only),
+            exclude=_read_ids(exclude),
+            progress=progress,
+        )
+    emit(f"{ranking.run_file}: {len(ranking):,} queries")
+    emit(next_command("evaluate", dataset, out, "--split", split))
+
+
+def _read_ids(path: Path | None) -> list[str] | None:
+    if path is None:
+        return None
+    from colabel.data.text_lines import Strict, read_lines
+
+    return [line.text.strip() for line in read_lines(path, Strict())]
+
+
+@click.command("search")
+@click.argument("folder", metavar="RUN", type=FOLDER)
+@click.argument("text", required=False)
+@click.option("-k", "count", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many passages.")
+@click.option(
+    "--ranker",
+    type=click.Choice(_RANKERS),
+    help="What searches a run: its student and BM25 together (hybrid, the default), its student alone, θ (colbert), or "
+    "BM25.",
+)
+@_prf_options
+@options.json_option
+def search_command(
+    folder: Path,
+    text: str | None,
+    count: int,
+    ranker: str | None,
+    prf: str | None,
+    beta: float | None,
+    as_json: bool,
+) -> None:
+    """Search with a run, or in an index, and show rank, score, id, title and text.
+
+    RUN is the folder of `colabel run`, or one that `colabel index` wrote. Without TEXT, questions are read line by line
+    until an empty one, and models stay loaded. Examples:
+
+      colabel search runs/mine "how are glacier caves formed" -k 5
+
+      colabel search runs/mine --ranker bm25
+
+      colabel search my-index/ "how are glacier caves formed" --prf ranker --beta 0.5
+    """
+    from colabel import CollectiveSettings, Index, open_run, search
+
+    if ranker and (prf or not options.is_run(folder)):
+        raise UsageError("--ranker chooses what searches a run; with an index or --prf, leave it out")
+    run = open_run(folder) if options.is_run(folder) else None
+    index = Index.open(folder) if run is None else run.index
+    settings = CollectiveSettings() if run is None else run.recipe.collective
+    chosen = _prf_ranker(index, prf, beta, settings, strict=True)
+    if chosen is None and run is not None:
+        chosen = run.ranker(ranker or _RANKERS[0])
+    for question in _questions() if text is None else (text,):
+        hits = search(index, question, count, ranker=chosen)
+        if as_json:
+            print_json([hit.as_dict() for hit in hits])
+        else:
+            emit("\n".join(line for hit in hits for line in hit_lines(hit)) or "nothing was found")
+
+
+def _questions() -> Iterator[str]:
+    """What is typed, line by line; an empty line or the end of the input ends it."""
+    while True:
+        click.echo("question: ", nl=False, err=True)
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        yield line

@@ -1,0 +1,121 @@
+"""Click logs as labels: a table of query text, passage id and, if given, a count or grade."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colabel.data.formats.catalogue import find_column, is_table, read_table, table_columns
+from colabel.data.splits import TEST, TRAIN, normalise_query, stable_fraction
+from colabel.data.string_table import string_hash
+from colabel.data.text_lines import (
+    BAD_FIELD,
+    BAD_GRADE,
+    EMPTY_QUERY,
+    Located,
+    Malformed,
+    Problems,
+    as_id,
+    check_unicode,
+)
+from colabel.errors import UsageError
+from colabel.types import Qrel, Query
+
+log = logging.getLogger(__name__)
+
+CLICKS = "clicks"
+"""The name in ``[data] labels`` that stands for a click log and not for a split."""
+TEST_SHARE = 0.15
+"""Queries that are kept for testing where the collection has no labels of its own."""
+
+
+class Clicks(NamedTuple):
+    """What a click log says: queries, and labels by split, each with the first row that names it."""
+
+    queries: list[Located[Query]]
+    labels: dict[str, list[Located[Qrel]]]
+
+
+class _Pair(NamedTuple):
+    clicks: float
+    grade: int
+    line: int
+
+
+def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) -> Clicks:
+    """Read a click log. The query's text is its key (case and white space do not matter); an id is made from it.
+
+    Rows of one pair add up. A pair with fewer than ``min_clicks`` clicks is no label. With ``split``, a stable hash of
+    the text sends about one query in seven to test; otherwise all go to train.
+
+    Raises:
+        UsageError: there is no such file, or no column of it is a query or a passage id.
+    """
+    if not path.is_file() or not is_table(path):
+        raise UsageError(f"data.labels.clicks is '{path}'; expected a .csv, .tsv, .jsonl or .parquet file")
+    columns = table_columns(path)
+    query, passage, count, grade = (find_column(role, columns) for role in ("query", "id", "clicks", "grade"))
+    if not query or not passage:
+        raise UsageError(
+            f"{path}: expected a column 'query' and a column 'id' (or 'sku', 'url', …) of the passage that was chosen; "
+            f"the columns are {', '.join(columns) or 'none'}"
+        )
+    texts: dict[str, tuple[str, int]] = {}
+    pairs: dict[str, dict[str, _Pair]] = {}
+    for row, file, line, _ in read_table(path, problems):
+        try:
+            text, passage_id = _text(row, query), as_id(row.get(passage), passage)
+            clicks = _number(row, count) if count else 1.0
+            found = int(_number(row, grade)) if grade else 1
+        except Malformed as error:
+            problems.add(error.kind, file, line, str(error))
+            continue
+        key = normalise_query(text)
+        texts.setdefault(key, (text, line))
+        before = pairs.setdefault(key, {}).get(passage_id, _Pair(0.0, 0, line))
+        pairs[key][passage_id] = _Pair(before.clicks + clicks, max(before.grade, found), before.line)
+    return _labelled(texts, pairs, str(path), min_clicks, split)
+
+
+def _labelled(
+    texts: Mapping[str, tuple[str, int]], pairs: Mapping[str, Mapping[str, _Pair]], file: str, least: int, split: bool
+) -> Clicks:
+    result = Clicks([], {})
+    rare = 0
+    for key, found in pairs.items():
+        kept = {passage_id: pair for passage_id, pair in found.items() if pair.clicks >= least}
+        rare += len(found) - len(kept)
+        if not kept:
+            continue
+        text, line = texts[key]
+        query_id = f"q{string_hash(key.encode('utf-8')):016x}"
+        name = TEST if split and stable_fraction(key, "clicks") < TEST_SHARE else TRAIN
+        result.queries.append(Located(Query(query_id, text), file, line))
+        labels = result.labels.setdefault(name, [])
+        labels += [Located(Qrel(query_id, one, pair.grade), file, pair.line) for one, pair in kept.items()]
+    sizes = ", ".join(f"{len(labels):,} labels in {name}" for name, labels in sorted(result.labels.items())) or "none"
+    left = f"; {rare:,} pairs have fewer than {least} clicks and are left out" if rare else ""
+    log.info("%s: %s queries, %s%s", file, f"{len(result.queries):,}", sizes, left)
+    return result
+
+
+def _text(row: Mapping[str, Any], column: str) -> str:
+    value = row.get(column)
+    if not isinstance(value, str) or not value.strip():
+        raise Malformed(EMPTY_QUERY, f"'{column}' is {'empty' if not value else f'a {type(value).__name__}'}")
+    return check_unicode(" ".join(value.split()), column)
+
+
+def _number(row: Mapping[str, Any], column: str) -> float:
+    value = row.get(column)
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 1e6:
+        kind = BAD_GRADE if column in ("grade", "relevance") else BAD_FIELD
+        raise Malformed(kind, f"'{column}' is {str(value)[:40]!r}; expected a number from 0 up")
+    return number

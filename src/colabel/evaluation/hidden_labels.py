@@ -1,0 +1,230 @@
+"""How well labels find the positives that were hidden on purpose. The one place outside ``data`` that reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from colabel.data import Dataset
+from colabel.data.splits import TRAIN, hidden_labels, stable_fraction
+from colabel.data.string_table import StringTable
+from colabel.errors import DataError, UsageError
+from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, quality
+from colabel.measures import PerQuery, Run, measure_run, ranked
+from colabel.types import Qrels
+
+if TYPE_CHECKING:  # at run time where they are used: they bring torch, which `colabel evaluate` does not need
+    from colabel.labels.artefact import LabelBlock, Labels
+
+BASE = "base"
+TEACHER = "teacher"
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelQuality:
+    """How the base scores φ and the teacher's scores rank the hidden positives among a query's candidates.
+
+    ``grades`` has the figures for each grade from which passages count as relevant; systems are "base" and "teacher".
+    """
+
+    dataset: str
+    teacher: str
+    grades: dict[int, Quality]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "dataset": self.dataset,
+            "teacher": self.teacher,
+            "grades": {str(grade): found.as_dict() for grade, found in self.grades.items()},
+        }
+
+
+def label_quality(labels: Labels | Iterable[LabelBlock], dataset: Dataset, *, seed: int = 0) -> LabelQuality:
+    """Measure labels against the hidden positives of the dataset they were made from.
+
+    The list of a query is its candidates without the labelled ones; hidden positives are relevant in it, all others
+    are not. Queries with no hidden positive among their candidates are counted and left out. Pairs that the teacher
+    did not score count for neither of the two. On graded labels this is done for each grade as the cut-off.
+
+    Raises:
+        DataError: nothing is hidden in the dataset, or blocks were made with other visible labels.
+        ArtefactError: the labels were made from another dataset or with other visible labels.
+    """
+    from colabel.labels.artefact import Labels
+    from colabel.labels.export import check_dataset
+
+    hidden = _hidden(dataset)
+    if isinstance(labels, Labels):
+        if labels.split != TRAIN:
+            raise DataError(f"{labels.folder} labels the split '{labels.split}'; only labels of '{TRAIN}' are hidden")
+        check_dataset(labels, dataset)
+        blocks, ids, teacher = labels.blocks(), labels.passage_ids, labels.teacher
+    else:
+        blocks, ids, teacher = iter(labels), dataset.passages.ids, TEACHER
+    lists = list(_lists(blocks, ids, hidden, dataset))
+    present = {one.query_id for one in lists}
+    grades = {}
+    for grade in grades_of(hidden, dataset.relevant_from):
+        wanting = {query_id for query_id, held in hidden.items() if any(value >= grade for value in held.values())}
+        found = quality(lists, grade, absent=len(wanting - present), seed=seed)
+        if found is not None:
+            grades[grade] = found
+    if not grades:
+        raise DataError(
+            f"no hidden positive of {dataset.name} is among the candidates of the labels; label more candidates "
+            "(labels.candidates)"
+        )
+    return LabelQuality(dataset.name, teacher, grades)
+
+
+@dataclasses.dataclass(frozen=True)
+class SuggestionPrecision:
+    """The best suggestions of a missing-label report against hidden labels.
+
+    ``multiple`` × queries suggestions are wanted; ``suggestions`` of them exist, ``found`` are hidden positives.
+    """
+
+    multiple: float
+    suggestions: int
+    found: int
+    hidden: int
+
+    @property
+    def precision(self) -> float | None:
+        """The share of the suggestions that are hidden positives; None without a suggestion."""
+        return self.found / self.suggestions if self.suggestions else None
+
+    @property
+    def recall(self) -> float:
+        """The share of the hidden positives that are among the suggestions."""
+        return self.found / self.hidden
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {**dataclasses.asdict(self), "precision": self.precision, "recall": self.recall}
+
+
+def suggestion_precision(
+    suggestions: Sequence[tuple[str, str | int]],
+    dataset: Dataset,
+    *,
+    queries: int | None = None,
+    multiples: Sequence[float] = (1, 2, 5),
+) -> list[SuggestionPrecision]:
+    """Precision of suspected positives, best first, at 1×, 2× and 5× as many suggestions as queries.
+
+    Args:
+        suggestions: (query id, passage id or row), best first, no visible positive among them.
+        queries: how many queries the report is about; default: the train queries with a visible positive.
+    """
+    hidden, positives = _hidden(dataset), dataset.positives(TRAIN)
+    pairs = [(query_id, _passage_id(passage, dataset)) for query_id, passage in suggestions]
+    seen = set()
+    for query_id, passage_id in pairs:
+        if (query_id, passage_id) in seen or passage_id in positives.get(query_id, ()):
+            what = "stands twice in" if (query_id, passage_id) in seen else "is labelled and must not be in"
+            raise UsageError(f"query '{query_id}', passage '{passage_id}' {what} the suggestions")
+        seen.add((query_id, passage_id))
+    right = np.array(hidden_positives(pairs, dataset), dtype=bool)
+    total = sum(grade >= dataset.relevant_from for held in hidden.values() for grade in held.values())
+    count = len(positives) if queries is None else queries
+    found = []
+    for multiple in multiples:
+        taken = right[: round(multiple * count)]
+        found.append(SuggestionPrecision(multiple, len(taken), int(taken.sum()), total))
+    return found
+
+
+def hidden_positives(pairs: Sequence[tuple[str, str]], dataset: Dataset) -> list[bool]:
+    """Of each (query id, passage id), whether it is a positive that was hidden."""
+    hidden = hidden_labels(dataset)
+    return [_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs]
+
+
+def drawn_queries(labels: Labels, dataset: Dataset, count: int, *, seed: int = 0) -> list[str]:
+    """At most ``count`` training queries that have a hidden positive among their candidates, drawn by their ids."""
+    lists = _lists(labels.blocks(), labels.passage_ids, _hidden(dataset), dataset)
+    able = [one.query_id for one in lists if (one.grades >= dataset.relevant_from).any()]
+    return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, f"quality {seed}"))[:count])
+
+
+def measure_train_run(dataset: Dataset, run: Run, measures: Sequence[str]) -> PerQuery:
+    """Measures of a ranking of training queries against all their labels, the hidden ones included."""
+    hidden = hidden_labels(dataset)
+    labels = {
+        query_id: {**visible, **hidden.get(query_id, {})}
+        for query_id, visible in dataset.labels(TRAIN).items()
+        if query_id in run
+    }
+    return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
+
+
+def count_hidden(dataset: Dataset) -> int:
+    """How many labels are hidden."""
+    return sum(map(len, hidden_labels(dataset).values()))
+
+
+def _hidden(dataset: Dataset) -> Qrels:
+    hidden = hidden_labels(dataset)
+    if not grades_of(hidden, dataset.relevant_from):
+        raise DataError(
+            f"{dataset.name} has no hidden labels to measure against; hide some before labelling, with "
+            "--set data.keep_labels=1"
+        )
+    return hidden
+
+
+def _is_positive(labels: Qrels, query_id: str, passage_id: str, relevant_from: int) -> bool:
+    return labels.get(query_id, {}).get(passage_id, relevant_from - 1) >= relevant_from
+
+
+def _passage_id(passage: str | int, dataset: Dataset) -> str:
+    if isinstance(passage, str):
+        return passage
+    if not 0 <= passage < len(dataset.passages):
+        raise UsageError(f"the suggestions name row {passage}; {dataset.name} has {len(dataset.passages)} passages")
+    return dataset.passages.ids[int(passage)]
+
+
+def _lists(blocks: Iterator[LabelBlock], ids: StringTable, hidden: Qrels, dataset: Dataset) -> Iterator[CandidateList]:
+    """Candidate lists of the queries that have hidden labels."""
+    positives = dataset.positives(TRAIN)
+    for block in blocks:
+        for place, query_id in enumerate(block.query_ids):
+            if query_id in hidden:
+                visible = ids.rows(positives.get(query_id, ()))
+                yield _candidates(block, place, ids, hidden[query_id], visible)
+
+
+def _candidates(
+    block: LabelBlock, place: int, ids: StringTable, hidden: Mapping[str, int], visible: np.ndarray
+) -> CandidateList:
+    from colabel.labels.artefact import Flag
+
+    query_id, rows, flags = block.query_ids[place], block.rows[place], block.flags[place]
+    labelled = (flags & Flag.LABELLED) != 0
+    hidden_rows = ids.rows(hidden)
+    mixed = np.isin(rows, hidden_rows) & labelled
+    if mixed.any():
+        raise DataError(
+            f"passage '{ids[int(rows[mixed][0])]}' is labelled for query '{query_id}' in the labels and hidden in the "
+            "dataset; name the dataset with the same settings as for labelling"
+        )
+    kept = np.flatnonzero((rows >= 0) & ~labelled & ~np.isin(rows, visible))
+    scores = {name: getattr(block, name)[place][kept].astype(np.float64) for name in (BASE, TEACHER)}
+    if any(len(np.unique(values)) < len(values) for values in scores.values()):
+        order = _tie_order(ids, rows[kept])
+        kept, scores = kept[order], {name: values[order] for name, values in scores.items()}
+    grade_of = dict(zip(hidden_rows.tolist(), hidden.values(), strict=True))
+    grades = np.array([grade_of.get(row, 0) for row in rows[kept].tolist()], dtype=np.int64)
+    return CandidateList(query_id, grades, scores, np.array(list(hidden.values()), dtype=np.int64))
+
+
+def _tie_order(ids: StringTable, rows: np.ndarray) -> np.ndarray:
+    """Places of rows in the order in which rankings put passages of equal score."""
+    places = {ids[int(row)]: place for place, row in enumerate(rows)}
+    return np.array([places[passage_id] for passage_id in ranked(dict.fromkeys(places, 0.0))], dtype=np.int64)

@@ -1,0 +1,425 @@
+"""Which shards a collection has, where they lie, and how a process gets one.
+
+A shard is an ordinary index of consecutive passages. It lies in the index's folder, which all processes see, or at an
+fsspec URL, from which each machine fetches what it is asked about. A shard that is missing is made by encoding its
+passages: one that was lost comes back by the same code that made it first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import posixpath
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import fsspec
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from colabel.artefacts import fingerprint, patient_lock, read_manifest, write_json, write_text
+from colabel.encode import Encoder, open_encoder
+from colabel.errors import ArtefactError, UsageError
+from colabel.index.index import SETTINGS_FILE, Index
+from colabel.index.ivf import build_ivf
+from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
+from colabel.index.store import TokenStore, build_store, shard_name, store_spec
+from colabel.settings import EncoderSettings
+from colabel.types import Passage
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+CACHE = Path(tempfile.gettempdir()) / "colabel-shards"
+"""Where a machine keeps shards and models that it fetched; ``TMPDIR`` moves it."""
+_OPEN_SHARDS = 64
+_ENCODER, _MANIFEST, _PUBLISHED = "encoder", "manifest.json", ".published"
+
+
+class Texts(Protocol):
+    """The collection's passages, wherever they are read from."""
+
+    def range(self, start: int, stop: int) -> Iterator[Passage]:
+        """Passages ``start`` to ``stop`` − 1."""
+
+
+@dataclass(frozen=True)
+class ShardLayout:
+    """Which passages are in which shard, and all that their vectors depend on."""
+
+    passages: int
+    shard_passages: int
+    collection: str
+    encoder: str
+    storage: str
+    block_passages: int
+
+    @classmethod
+    def of(cls, passages: int, collection: str, encoder: str, storage: str, wanted: int, block: int) -> ShardLayout:
+        """Shards of about ``wanted`` passages.
+
+        They hold whole blocks, which are encoded together: so every vector is the same as in an index of one piece.
+        """
+        return cls(passages, -(-wanted // block) * block, collection, encoder, storage, block)
+
+    def __len__(self) -> int:
+        return len(range(0, self.passages, self.shard_passages))
+
+    @property
+    def key(self) -> str:
+        """Names the shards, for caches."""
+        return fingerprint(vars(self))
+
+    @property
+    def whole(self) -> str:
+        """The fingerprint that a store in one piece would have."""
+        return store_spec(self.encoder, self.collection, self.storage, self.block_passages).fingerprint
+
+    def rows(self, number: int) -> tuple[int, int]:
+        """First row of a shard and the row behind its last."""
+        first = number * self.shard_passages
+        return first, min(first + self.shard_passages, self.passages)
+
+    def owners(self, rows: IntArray) -> IntArray:
+        """The numbers of the shards that hold any of ``rows`` (−1: none), rising."""
+        return np.unique(rows[rows >= 0] // self.shard_passages)
+
+    def part_fingerprint(self, number: int) -> str:
+        """Names the passages of a shard."""
+        return fingerprint([self.collection, *self.rows(number)])
+
+    def store_fingerprint(self, number: int) -> str:
+        """The fingerprint of a shard's finished store."""
+        part = self.part_fingerprint(number)
+        return store_spec(self.encoder, part, self.storage, self.block_passages).fingerprint
+
+
+@dataclass(frozen=True)
+class ShardSource:
+    """How any process gets a shard.
+
+    Attributes:
+        home: the index's folder, which this process sees, or a URL.
+        engine: what a shard must be able to do: 'exact', or 'ivf' as well.
+        encoder: names the device.
+        texts: from which a shard is made; None: shards can only be opened.
+    """
+
+    layout: ShardLayout
+    home: str
+    engine: str = "exact"
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    texts: Texts | None = None
+
+    @property
+    def remote(self) -> str | None:
+        """Where shards and their encoder are kept at a URL; None: in a folder."""
+        return f"{self.home}/{self.layout.key}" if "://" in self.home else None
+
+    def publish_encoder(self, folder: Path) -> None:
+        """Put the encoder beside shards that are kept at a URL, so that they can be made and opened anywhere."""
+        if self.remote is not None and read_text(f"{self.remote}/{_ENCODER}/{_MANIFEST}") is None:
+            publish(folder, f"{self.remote}/{_ENCODER}", last=_MANIFEST)
+
+
+@dataclass(frozen=True)
+class PassageSlice:
+    """The passages of one shard."""
+
+    texts: Texts
+    first: int
+    last: int
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @property
+    def ids(self) -> Iterator[str]:
+        """Their ids in order."""
+        return (passage.id for passage in self.range(0, len(self)))
+
+    def range(self, start: int, stop: int) -> Iterator[Passage]:
+        """Passages ``start`` to ``stop`` − 1 of the shard."""
+        return self.texts.range(self.first + start, self.first + stop)
+
+
+class ShardCache:
+    """What one process has at hand: opened shards, the encoder, and in ``folder`` whatever it fetched."""
+
+    def __init__(self, folder: Path = CACHE) -> None:
+        self.folder = folder
+        self._shards: OrderedDict[tuple[str, str, str, int], Shard] = OrderedDict()
+        self._kept: dict[str, tuple[str, Any]] = {}
+
+    def shard(self, source: ShardSource, number: int) -> Shard:
+        """An opened shard, made first where it is missing."""
+        key = (source.layout.key, source.home, source.engine, number)
+        if key in self._shards and self._shards[key].present:
+            self._shards.move_to_end(key)
+            return self._shards[key]
+        self._shards[key] = Shard(Index(self._obtain(source, number)), *source.layout.rows(number))
+        while len(self._shards) > _OPEN_SHARDS:
+            self._shards.popitem(last=False)
+        return self._shards[key]
+
+    def encoder(self, source: ShardSource) -> Encoder:
+        """The model of an index; the last one stays loaded."""
+        folder = self._encoder_folder(source)
+        return self.keep("encoder", source.layout.encoder, lambda: open_encoder(folder, source.encoder))
+
+    def keep(self, kind: str, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` made for ``key``; of each kind the last one is kept."""
+        if self._kept.get(kind, ("", None))[0] != key:
+            self._kept.pop(kind, None)  # two models at a time may not fit
+            self._kept[kind] = (key, make())
+        kept: T = self._kept[kind][1]
+        return kept
+
+    def _home(self, source: ShardSource) -> Path:
+        """The folder on this machine in which shards and their encoder lie side by side."""
+        return Path(source.home) if source.remote is None else self.folder / source.layout.key
+
+    def _obtain(self, source: ShardSource, number: int) -> Path:
+        folder = self._home(source) / shard_name(number)
+        url = f"{source.remote}/{shard_name(number)}" if source.remote is not None else None
+        self._encoder_folder(source)
+        if _engine(source, number, folder) == source.engine and _is_published(folder, url):
+            return folder
+        with patient_lock(folder.with_name(f".{folder.name}.lock")):
+            found = _engine(source, number, folder)
+            if found is None and url is not None and read_text(f"{url}/{SETTINGS_FILE}") is not None:
+                log.info("fetching %s", url)
+                fetch(url, folder)
+                write_text(folder / _PUBLISHED, url)
+                found = _engine(source, number, folder)
+            if found != source.engine:
+                (folder / _PUBLISHED).unlink(missing_ok=True)
+                self._make(source, number, folder, encoded=found is not None)
+            if url is not None and not _is_published(folder, url):
+                publish(folder, url, last=SETTINGS_FILE)
+                write_text(folder / _PUBLISHED, url)
+        return folder
+
+    def _make(self, source: ShardSource, number: int, folder: Path, *, encoded: bool) -> None:
+        """Encode a shard, or add what its engine needs to one that is encoded."""
+        layout, tokens = source.layout, folder / "tokens"
+        if not encoded:
+            if source.texts is None:
+                raise ArtefactError(
+                    f"shard {number} of {len(layout)} is not in {source.home}, and without the collection it cannot "
+                    "be built; run the command that built the index once more"
+                )
+            if source.remote is not None:
+                shutil.rmtree(tokens, ignore_errors=True)  # whoever cleans temporary folders may leave half of it
+            part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
+            build_store(
+                lambda: self.encoder(source),
+                layout.encoder,
+                part,
+                layout.storage,
+                tokens,
+                block_passages=layout.block_passages,
+            )
+        store = TokenStore(tokens)
+        engine = source.engine if store.tokens else "exact"
+        if engine == "ivf":
+            build_ivf(store, folder / "ivf")
+        write_json(folder / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": f"../{_ENCODER}"})
+
+    def _encoder_folder(self, source: ShardSource) -> Path:
+        folder = self._home(source) / _ENCODER
+        if _is_encoder(folder, source.layout.encoder):
+            return folder
+        if source.remote is None:
+            raise ArtefactError(
+                f"{folder} is missing or damaged on this machine. If the nodes do not share a file system, set "
+                "'compute.storage' to a URL; otherwise build the index again"
+            )
+        with patient_lock(folder.with_name(f".{folder.name}.lock")):
+            if not _is_encoder(folder, source.layout.encoder):
+                fetch(f"{source.remote}/{_ENCODER}", folder)
+        return folder
+
+
+def _engine(source: ShardSource, number: int, folder: Path) -> str | None:
+    """The engine of a finished shard of this layout in ``folder``, None where there is none."""
+    try:
+        engine = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))["engine"]
+        manifest = read_manifest(folder / "tokens")
+    except (ArtefactError, OSError, ValueError, KeyError):
+        return None
+    if manifest.fingerprint != source.layout.store_fingerprint(number):
+        return None
+    return str(engine) if manifest.counts["tokens"] else source.engine  # without tokens there is nothing to search
+
+
+def _is_published(folder: Path, url: str | None) -> bool:
+    """Whether a shard on this machine came from its URL or has gone there; a kill may come in between."""
+    note = folder / _PUBLISHED
+    return url is None or (note.is_file() and note.read_text(encoding="utf-8") == url)
+
+
+def _is_encoder(folder: Path, wanted: str) -> bool:
+    try:
+        return read_manifest(folder).fingerprint == wanted
+    except ArtefactError:
+        return False
+
+
+class Shard:
+    """An opened shard. Rows are those of the whole collection, in questions and in answers; arrays are NumPy's."""
+
+    def __init__(self, index: Index, first: int, last: int) -> None:
+        self._index, self._store = index, index.store
+        self._first, self._last = first, last
+        self._lookup: TokenLookup | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether its folder is still there."""
+        return (self._index.folder / SETTINGS_FILE).exists()
+
+    def statistics(self) -> dict[str, Any]:
+        """What the statistics of the whole collection are added up from."""
+        return {
+            "tokens": self._store.tokens,
+            "truncated": int(self._store.manifest.counts["truncated"]),
+            "dimension": self._store.dimension,
+            "special_token_ids": list(self._store.special_token_ids),
+            "seconds": self._store.manifest.seconds,
+            "document_frequency": np.asarray(self._store.document_frequency),
+            "lengths": self._store.lengths(np.arange(len(self._store))).astype(np.int32),
+        }
+
+    def engine(self) -> str:
+        """How it searches; asking for it opens the shard, and makes it where it is missing."""
+        return self._index.engine
+
+    def search(self, queries: FloatArray, k: int, allowed: npt.NDArray[np.bool_] | None) -> tuple[IntArray, FloatArray]:
+        """The k best passages of each query, as :meth:`colabel.index.Index.search` gives them."""
+        here = None if allowed is None else allowed[self._first : self._last]
+        rows, scores = self._index.search(_tensor(queries), min(k, len(self._store)), allowed=here)
+        return np.where(rows >= 0, rows + self._first, -1), scores
+
+    def score(self, queries: FloatArray, rows: IntArray) -> FloatArray:
+        """MaxSim of each query with its rows [queries, count] of this shard; −∞ for all others."""
+        scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+        mine = self._mine(rows)
+        some = np.flatnonzero(mine.any(axis=1))
+        if len(some):
+            local = np.where(mine[some], rows[some] - self._first, -1)
+            scores[some] = self._store.score(_tensor(queries[some]), local)
+        return scores
+
+    def vectors(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[Any]]:
+        """Places in ``rows`` [n] that are of this shard, and their vectors one after another."""
+        places = np.flatnonzero(self._mine(rows))
+        vectors, _ = self._store.vectors(rows[places] - self._first)
+        return places, vectors.astype(self._store.codec.exact)
+
+    def tokens(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[np.int32]]:
+        """Places in ``rows`` [n] that are of this shard, and their token ids one after another."""
+        places = np.flatnonzero(self._mine(rows))
+        return places, self._store.passage_tokens(rows[places] - self._first)[0]
+
+    def content(self) -> int:
+        """How many of its tokens are neither special nor markers."""
+        return len(content_tokens(self._store))
+
+    def content_vectors(self, ordinals: IntArray) -> FloatArray:
+        """Vectors of content tokens, counted within the shard."""
+        return self._store.vectors_at(content_tokens(self._store)[ordinals])
+
+    def nearest(
+        self, vectors: FloatArray, k: int, centres: FloatArray | None, exact: bool
+    ) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        """The k nearest tokens of the shard: by lists around the collection's ``centres``, all, or the index's way."""
+        if not self._store.tokens:
+            return np.full((len(vectors), 1), -1, np.int32), np.full((len(vectors), 1), -np.inf, np.float32)
+        if centres is not None:
+            return self._by_lists(centres).nearest(_tensor(vectors), k)
+        if exact:
+            return nearest_exact(_tensor(vectors), self._store, k)
+        return self._index.nearest_tokens(_tensor(vectors), k)
+
+    def _by_lists(self, centres: FloatArray) -> TokenLookup:
+        if self._lookup is None:
+            folder = self._index.folder / "lookup"
+            with patient_lock(folder.with_name(".lookup.lock")):
+                build_lookup(self._store, folder, centres=np.array(centres))
+            self._lookup = TokenLookup(folder, self._store)
+        return self._lookup
+
+    def _mine(self, rows: IntArray) -> npt.NDArray[np.bool_]:
+        return (rows >= self._first) & (rows < self._last)
+
+
+def _tensor(values: FloatArray) -> torch.Tensor:
+    """A copy: arrays from another process are read-only, which torch does not know."""
+    return torch.from_numpy(np.array(values, dtype=np.float32))
+
+
+def read_text(url: str) -> str | None:
+    """The text of a remote file, None where it does not exist."""
+    system, path = _open(url)
+    try:
+        return str(system.cat_file(path).decode("utf-8"))
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # noqa: BLE001, each file system has errors of its own: credentials, networks
+        raise ArtefactError(f"{url} cannot be read ({error}); check 'compute.storage'") from None
+
+
+def publish(folder: Path, url: str, last: str) -> None:
+    """Copy a folder to a URL; the file ``last`` comes at the end, so its presence says that the copy is whole."""
+    system, target = _open(url)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
+    try:
+        if system.exists(posixpath.join(target, last)):
+            system.rm_file(posixpath.join(target, last))
+        for name in [*(name for name in names if name != last), last]:
+            place = posixpath.join(target, name)
+            system.makedirs(posixpath.dirname(place), exist_ok=True)
+            system.put_file(str(folder / name), place)
+    except Exception as error:  # noqa: BLE001, as above
+        raise ArtefactError(f"{url} cannot be written ({error}); check 'compute.storage'") from None
+
+
+def fetch(url: str, folder: Path) -> None:
+    """Copy a remote folder to ``folder``, which appears whole or not at all and replaces what was there."""
+    system, source = _open(url)
+    arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
+    shutil.rmtree(arriving, ignore_errors=True)
+    try:
+        paths = system.find(source)
+        if not paths:
+            raise FileNotFoundError("there is nothing")
+        for path in paths:
+            target = arriving / posixpath.relpath(path, source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            system.get_file(path, str(target))
+    except Exception as error:  # noqa: BLE001, as above
+        shutil.rmtree(arriving, ignore_errors=True)
+        raise ArtefactError(f"{url} cannot be fetched to {folder} ({error})") from None
+    shutil.rmtree(folder, ignore_errors=True)
+    arriving.rename(folder)
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """The file system of a URL and the path on it."""
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"'{url}' cannot be opened: {error}; 'compute.storage' takes URLs that fsspec knows") from None
+    return system, str(path)

@@ -1,0 +1,354 @@
+"""The folder of a run, opened: search with its student, list missing labels, evaluate, and keep earlier results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import DryBuilder, Stale, read_manifest
+from colabel.artefacts.build import sync
+from colabel.collective import Knowledge, open_knowledge
+from colabel.data import Dataset, load_dataset
+from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.evaluation import Evaluation, evaluate
+from colabel.findings import StudyDocument
+from colabel.findings.results import evaluated
+from colabel.index import Index
+from colabel.labels import Labels, MissingLabel, missing_labels, open_labels
+from colabel.pipeline.preflight import RECIPE_FILE, STUDENT, noted_recipe, noted_system, recipe_note
+from colabel.pipeline.stages import MEASURES, Layout
+from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
+from colabel.ranking.hybrid import DEFAULT_WEIGHT
+from colabel.ranking.late_interaction import Hit, hits
+from colabel.reporting import write_run_report
+from colabel.reporting.render import REPORT_FILES
+from colabel.settings import Recipe
+from colabel.systems import System, parse_system
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERSIONS = "versions"
+"""The folder of a run's earlier results."""
+_NOT_KEPT = (VERSIONS, "pairs")  # scores of cross-encoders are a cache that grows in place
+RANKERS = ("hybrid", "student", "colbert", "bm25")
+"""What searches a run: its student and BM25 together, its student, θ, or BM25."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The best passages for some texts, best first.
+
+    Attributes:
+        texts: what was asked.
+        ids: passage ids [texts, k], "" where there are fewer.
+        scores: float32 [texts, k], −∞ where there are fewer.
+        rows: the passages' rows in the index, int64 [texts, k], −1 where there are fewer.
+    """
+
+    texts: tuple[str, ...]
+    ids: npt.NDArray[np.str_]
+    scores: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.int64]
+    _index: Index
+
+    def hits(self, place: int = 0) -> list[Hit]:
+        """The passages of one text, with titles and contents."""
+        return hits(self._index, self.rows[place], self.scores[place])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per passage: query, rank, score, passage_id, title and text."""
+        import pandas as pd
+
+        rows = [{"query": text, **hit.as_dict()} for place, text in enumerate(self.texts) for hit in self.hits(place)]
+        return pd.DataFrame(rows, columns=["query", *(field.name for field in dataclasses.fields(Hit))])
+
+
+class Run:
+    """A finished run. Models and data are opened when first needed and kept.
+
+    Attributes:
+        folder: where it lies.
+        recipe: all its settings.
+        system: what its student is.
+        at: where everything lies in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if (folder / "study.json").exists() or any(folder.glob("seed-*")):
+            raise UsageError(f"{folder} holds a study, not a run; name an index, labels or knowledge inside it")
+        self.folder = folder
+        self.recipe, _ = noted_recipe(folder)
+        self.system: System = noted_system(folder)
+        self.at = Layout.of(folder)
+        if not (self.student / "manifest.json").exists():
+            raise ArtefactError(f"{folder}: the student '{self.system.slug}' is not trained yet; repeat `colabel run`")
+
+    @property
+    def student(self) -> Path:
+        """The student's checkpoint."""
+        return self.at.student(self.system) / "model"
+
+    @cached_property
+    def index(self) -> Index:
+        """What the student searches: the collection indexed by it, or by θ where its query side alone was trained."""
+        return self.theta_index if self.system.query_side else Index.open(self.at.student(self.system) / "index")
+
+    @cached_property
+    def theta_index(self) -> Index:
+        """The collection indexed by θ."""
+        return Index.open(self.at.index)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The collection with its visible labels.
+
+        Raises:
+            DataError: its passages are not those of the run any more.
+        """
+        try:
+            with DryBuilder():
+                return load_dataset(self.recipe.data, cache=self.at.data)
+        except Stale:
+            source = self.recipe.data.source
+            raise DataError(f"{source} has changed since {self.folder} was made; repeat `colabel run`") from None
+
+    @property
+    def labels(self) -> Labels:
+        """The teacher's labels.
+
+        Raises:
+            UsageError: the student learned without a teacher.
+        """
+        folder = self.at.labels(self.system)
+        if not folder.exists():
+            raise UsageError(f"{self.folder}: the student '{self.system.slug}' learned from no teacher's labels")
+        return open_labels(folder)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What was collected for the training queries."""
+        return open_knowledge(self.at.knowledge, self.theta_index)
+
+    @cached_property
+    def bm25(self) -> Bm25:
+        """BM25 over the collection."""
+        passages = self.index.passages or self.dataset.passages
+        try:
+            with DryBuilder():
+                return Bm25(passages, self.recipe.rank, self.at.bm25)
+        except Stale:
+            raise ArtefactError(f"{self.at.bm25} does not fit the collection; repeat `colabel run`") from None
+
+    @cached_property
+    def late(self) -> LateInteraction:
+        """The student alone."""
+        taught = self.student if self.system.query_side else None
+        return LateInteraction(self.index, self.system.slug, student=taught, strict=True)
+
+    def ranker(self, name: str = "hybrid") -> Ranker:
+        """One of ``RANKERS``; hybrid weighs BM25 as it ranked dev queries best."""
+        if name == "hybrid":
+            return Hybrid(self.late, self.bm25, self._weight())
+        if name == "student":
+            return self.late
+        if name == "colbert":
+            return LateInteraction(self.theta_index, strict=True)
+        if name == "bm25":
+            return self.bm25
+        raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
+
+    def _weight(self) -> float:
+        """The weight of BM25 in the hybrid; the default where none was fitted."""
+        folder = self.at.hybrid(f"hybrid-{self.system.slug}")
+        return float(read_manifest(folder).counts["weight"]) if folder.exists() else DEFAULT_WEIGHT
+
+    def search(self, texts: str | Sequence[str], k: int = 10, *, ranker: str = "hybrid") -> Found:
+        """The k best passages for a text, or for each of several."""
+        asked = (texts,) if isinstance(texts, str) else tuple(texts)
+        if k < 1:
+            raise UsageError(f"k is {k}; expected 1 or more")
+        chosen = self.ranker(ranker)
+        rows, scores = chosen.rank(asked, min(k, len(chosen.ids)))
+        ids = np.array([[chosen.ids[row] if row >= 0 else "" for row in line] for line in rows.tolist()], dtype=np.str_)
+        return Found(asked, ids.reshape(rows.shape), scores, rows, self.index)
+
+    def missing(self, limit: int = 100, **options: Any) -> list[MissingLabel]:
+        """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``."""
+        return list(missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, **options))
+
+    @property
+    def rankings(self) -> dict[str, Path]:
+        """System → its ranking of the test queries; empty where there are no test labels."""
+        slug = self.system.slug
+        names = ("bm25", "zero-shot", "colbert", slug, "hybrid", f"hybrid-{slug}")
+        return {name: self.at.run(name) for name in names if self.at.run(name).exists()}
+
+    def evaluate(self, measures: Sequence[str] = MEASURES) -> Evaluation:
+        """The student beside BM25, the plain encoder and θ on the test split."""
+        if not self.rankings:
+            raise UsageError(f"{self.folder}: {self.recipe.data.source} has no test labels, so nothing was ranked")
+        return evaluate(self.dataset, self.rankings, measures=measures)
+
+    def report(self) -> Path:
+        """Write the page of the run again: how good its student is, where it lies, and what to call next."""
+        evaluation = self.evaluate() if self.rankings else None
+        return write_page(self.folder, self.dataset, self.system, evaluation, self.recipe.seed)
+
+
+def open_run(folder: Path | str) -> Run:
+    """Open the folder of a finished run, or an earlier version of it (``FOLDER/versions/0001``)."""
+    return Run(Path(folder))
+
+
+def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluation | None, seed: int = 0) -> Path:
+    """The page of a run: how good its student is, where it lies, and what to call next."""
+    document = StudyDocument(data.name, MEASURES)
+    if evaluation is not None:
+        systems = [system if slug == system.slug else parse_system(slug) for slug in evaluation.means]
+        document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
+    commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
+    student = Layout.of(folder).student(system) / "model"
+    return write_run_report(document, folder, student=student, commands=commands)
+
+
+def next_commands(folder: Path, system: System) -> list[tuple[str, ...]]:
+    """What one may want to call after a run."""
+    search = ("search", str(folder), "your question")
+    return [search, ("missing", str(folder))] if system.asked_directly else [search]
+
+
+def versions(folder: Path) -> list[Path]:
+    """The earlier results of a run, oldest first; each is a run folder of its own."""
+    return sorted(path for path in (folder / VERSIONS).glob("[0-9]*") if path.is_dir())
+
+
+def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | None) -> bool:
+    """Keep what a run folder holds in ``versions/NNNN`` before another run replaces parts of it; whether that was done.
+
+    Done where a student is finished, and another one is wanted or ``stale``, the first stage to be made, follows from
+    other settings or data. Files are linked, so a version takes no room of its own: artefacts are never changed, only
+    replaced whole. The version appears with one rename; only then the earlier figures leave the folder.
+    """
+    noted, made = _read_note(folder), sorted(folder.glob("students/*/model/manifest.json"))
+    if noted is None or not made:
+        return False
+    replaced = stale is not None and (bool(stale.differs) or noted != recipe_note(recipe, system))
+    if not replaced and noted.get(STUDENT, system.slug) == system.slug:
+        return False
+    results = [path for name in (Layout.of(folder).evaluation.name, *REPORT_FILES) if (path := folder / name).exists()]
+    kept = versions(folder)
+    new = not kept or not all(_same(path, kept[-1] / path.relative_to(folder)) for path in (*made, *results))
+    if new:
+        final = folder / VERSIONS / f"{int(kept[-1].name) + 1 if kept else 1:04d}"
+        partial = final.with_name(f".{final.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        for path in sorted(folder.iterdir()):
+            if path.name not in _NOT_KEPT and not path.name.startswith("."):
+                _link(path, partial / path.name)
+        sync(partial)
+        partial.rename(final)
+        sync(final.parent)
+    for path in results:
+        path.unlink()
+    return new
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give files a second name, in a folder like theirs; copy them where the disk knows no links."""
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for path in source.iterdir():
+            if not path.name.startswith("."):  # what is being written
+                _link(path, target / path.name)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+        sync(target)
+
+
+def _same(path: Path, other: Path) -> bool:
+    return other.exists() and (path.samefile(other) or path.read_bytes() == other.read_bytes())
+
+
+def _read_note(folder: Path) -> Any:
+    try:
+        return json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def prune_versions(folder: Path) -> int:
+    """Remove the earlier results of a run; how many there were."""
+    found = versions(folder)
+    for path in found:
+        gone = path.rename(path.with_name(f".{path.name}.removed"))  # never half a version, whatever happens
+        shutil.rmtree(gone)
+    return len(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A result of a run folder, in a line.
+
+    Attributes:
+        folder: where it lies: the run itself or a version of it.
+        student: what it is.
+        means: measure → mean over the test queries, of the student and BM25 together; empty where there is none.
+        changed: the settings in which it differs from the result before it.
+    """
+
+    folder: Path
+    student: str
+    means: dict[str, float]
+    changed: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {**dataclasses.asdict(self), "folder": str(self.folder)}
+
+
+def list_runs(folder: Path) -> list[Summary]:
+    """The results of a run folder, oldest first: its versions, and what it holds now."""
+    noted_recipe(folder)
+    found: list[Summary] = []
+    before: dict[str, Any] = {}
+    for path in [*versions(folder), folder]:
+        note, slug = _flat(_read_note(path)), noted_system(path).slug
+        changed = [key for key in {**before, **note} if before.get(key) != note.get(key)] if before else []
+        found.append(Summary(path, slug, _means(path, slug), tuple(changed)))
+        before = note
+    return found
+
+
+def _means(folder: Path, slug: str) -> dict[str, float]:
+    try:
+        means = json.loads(Layout.of(folder).evaluation.read_text(encoding="utf-8"))["means"]
+        found: dict[str, float] = means.get(f"hybrid-{slug}") or means[slug]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return found
+
+
+def _flat(note: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as ``section.key``."""
+    if not isinstance(note, dict):
+        return {prefix: note}
+    return {
+        name: one
+        for key, value in note.items()
+        for name, one in _flat(value, f"{prefix}.{key}" if prefix else key).items()
+    }

@@ -1,0 +1,227 @@
+"""Checks that reject an unusable recipe or folder before any training starts, and the note of what a folder holds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from colabel.artefacts import folder_lock, refuse_foreign, write_json
+from colabel.data import Dataset, resolve_paths
+from colabel.data.splits import DEV, TRAIN
+from colabel.encode.weights import check_exists, resolve_model
+from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
+from colabel.findings.records import STUDY_FILE
+from colabel.measures import parse_measure
+from colabel.pipeline.stages import PLACES, uses_checkpoint
+from colabel.ranking.bm25 import stemmer
+from colabel.reporting.render import REPORT_FILES
+from colabel.settings import Recipe
+from colabel.settings.recipe import build_recipe
+from colabel.systems import System, parse_system
+from colabel.teachers.pair_model import PairModel, load_cross_encoder
+from colabel.train.cross_encoders import split_layers
+from colabel.train.loop import check_batch, check_device, choose_precision
+
+RECIPE_FILE = "recipe.json"
+"""All settings of a run or study, defaults included: what `transfer` goes by."""
+TRANSFER_FILE = "transfer.json"
+"""Which study was transferred, and to which collection."""
+_TAKEN, STUDENT = "takes_teacher", "student"
+
+
+def check_training(recipe: Recipe, *, student: bool = True) -> None:
+    """Refuse settings with which θ, or a student, could not be trained: model, language, measure, device, precision.
+
+    How several processes share a step is asked when one begins.
+    """
+    check_exists(resolve_model(recipe.encoder.model))
+    stemmer(recipe.rank.language)
+    device = check_device(recipe.encoder.device)
+    if student or not uses_checkpoint(recipe):
+        parse_measure(recipe.fit.measure)
+        choose_precision(recipe.fit, device)
+
+
+def check_system(system: System, recipe: Recipe) -> None:
+    """Refuse a system that cannot be made from a recipe."""
+    if system.tuned and system.beta is None:
+        raise UsageError(f"β of '{system.slug}' is found by a study, on dev; name a number: {system.family}-0.5")
+    if "scores" in system.needs:
+        if not recipe.labels.scores:
+            raise UsageError("the teacher 'scores' needs a score file; name it: labels.scores = \"FILE\"")
+        if not Path(recipe.labels.scores).exists():
+            raise UsageError(f"'labels.scores' is '{recipe.labels.scores}', and there is no such file")
+    count = system.cross_encoder_count(recipe)
+    if "cross-encoders" in system.needs and count < 2:
+        raise UsageError("the ensemble needs several cross-encoders; name them in 'cross_encoder.models'")
+    for model in recipe.cross_encoder.checkpoints[:count]:
+        check_exists(model)
+
+
+def check_run(system: System, recipe: Recipe) -> None:
+    """All of it for one student; cross-encoders of the recipe's own are loaded once to see that they can teach."""
+    check_training(recipe)
+    check_batch(recipe.distil)
+    check_system(system, recipe)
+    settings, count = recipe.cross_encoder, system.cross_encoder_count(recipe)
+    device = check_device(recipe.encoder.device)
+    for model in settings.checkpoints[:count]:
+        PairModel(load_cross_encoder(model, device), settings.max_length)
+    if count and not settings.checkpoints:
+        for model in settings.models[:count]:
+            check_exists(resolve_model(split_layers(model)[0]))
+
+
+def check_labels(data: Dataset, recipe: Recipe) -> None:
+    """Refuse a collection from whose labels nothing can be learned, before anything is written.
+
+    Raises:
+        DataError: train has no relevant passage; or dev has none, by which weights would be chosen.
+    """
+    found = ", ".join(data.splits) or "none"
+    if TRAIN not in data.splits or not data.positives(TRAIN):
+        raise DataError(
+            f"{data.name} has no training query with a relevant passage (grade {data.relevant_from} or higher; its "
+            f"splits: {found}); add labels, such as --clicks FILE, or search it untrained with `colabel index`"
+        )
+    if DEV in data.splits and recipe.fit.evaluate_every and not data.positives(DEV):
+        raise DataError(
+            f"no dev query of {data.name} has a relevant passage (grade {data.relevant_from} or higher), so weights "
+            "cannot be chosen by them; mend the dev labels, or train without: --set fit.evaluate_every=0"
+        )
+
+
+def refused(systems: Sequence[System], recipe: Recipe) -> dict[str, str]:
+    """Slug → why a system of a study cannot be made, as far as that is known before training."""
+    found = {}
+    for system in systems:
+        try:
+            check_system(system.with_beta(1.0) if system.tuned else system, recipe)
+        except ColabelError as error:
+            found[system.slug] = f"{system.slug} will fail: {error}"
+    return found
+
+
+@contextlib.contextmanager
+def hold_folder(out: Path, kind: str) -> Iterator[None]:
+    """Hold a folder for a run or study, after making sure that it is one."""
+    check_folder(out, kind)
+    with folder_lock(out):
+        yield
+
+
+def note_recipe(out: Path, recipe: Recipe, system: System | None = None) -> None:
+    """Write down what a folder is run with, defaults included; of a run, also what its student is."""
+    write_json(out / RECIPE_FILE, recipe_note(recipe, system))
+
+
+def recipe_note(recipe: Recipe, system: System | None = None) -> dict[str, Any]:
+    """What is written down; paths of the data can be understood in any folder."""
+    recipe = dataclasses.replace(recipe, data=resolve_paths(recipe.data))
+    table: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
+    return {**table, _TAKEN: uses_checkpoint(recipe), **({STUDENT: system.slug} if system else {})}
+
+
+def check_same_settings(out: Path, recipe: Recipe) -> None:
+    """Refuse to train in the folder of a run with other settings, whose models would be replaced, or of other files.
+
+    Raises:
+        UsageError: the folder is of a run with other settings, or holds something else.
+    """
+    if not (out / RECIPE_FILE).exists():
+        refuse_foreign(out, PLACES)
+        return
+    noted, _ = noted_recipe(out)
+    same_place = dataclasses.replace(noted, compute=recipe.compute, study=recipe.study)  # neither changes a model
+    if recipe_note(same_place) != recipe_note(recipe):
+        raise UsageError(
+            f"{out} holds a run with other settings, whose models would be replaced; choose another folder, or use "
+            "`colabel run`, which keeps the earlier result"
+        )
+
+
+def check_folder(out: Path, kind: str) -> None:
+    """Refuse a folder in which somebody else's files lie, or which holds something else.
+
+    Args:
+        kind: what is to be in it, "study" or "run".
+
+    Raises:
+        UsageError: it has, or does.
+    """
+    path = out / RECIPE_FILE
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; expected a folder")
+    if (out / TRANSFER_FILE).exists():
+        raise UsageError(f"{out} holds a transfer; choose another folder for the {kind}")
+    if not path.exists():
+        foreign = next((out / name for name in (STUDY_FILE, *REPORT_FILES) if (out / name).exists()), None)
+        if foreign is not None:
+            raise UsageError(
+                f"{foreign} is there and {RECIPE_FILE} is not, so it is of no {kind} in this folder and would be "
+                "overwritten; move it away or choose another folder"
+            )
+        refuse_foreign(out, PLACES)
+        return
+    try:
+        ours = {"data", "train", "distil"} <= set(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        ours = False
+    if not ours:
+        raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
+    other = "study" if kind == "run" else "run"
+    made = [*out.glob("seed-*"), out / STUDY_FILE] if other == "study" else [out / "theta", out / "students"]
+    if any(one.exists() for one in made):
+        raise UsageError(
+            f"{out} holds a {other}, whose rankings and settings a {kind} would replace; choose another folder"
+        )
+
+
+def noted_recipe(folder: Path) -> tuple[Recipe, bool | None]:
+    """The settings that a study was run with, and whether its recipe's model was θ; None where that was not noted.
+
+    Settings that this version no longer has are left out.
+
+    Raises:
+        ArtefactError: the folder holds none.
+    """
+    if (folder / TRANSFER_FILE).exists():
+        raise ArtefactError(f"{folder} is a transfer and holds no models; name the study that it was made from")
+    path = folder / RECIPE_FILE
+    if not path.exists():
+        raise ArtefactError(
+            f"{folder} has no {RECIPE_FILE}, so it is a page of results or an old study without its models; name the "
+            "output folder of `colabel study`"
+        )
+    try:
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = Recipe.__dataclass_fields__
+        given = {key: _without_nulls(value) for key, value in table.items() if key in known}
+        return build_recipe(given, stored=True), table.get(_TAKEN)
+    except (OSError, ValueError, ColabelError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); run `colabel study` again to write it") from None
+
+
+def noted_system(folder: Path) -> System:
+    """What the student of a run is; where that was not noted, its only student.
+
+    Raises:
+        ArtefactError: there is none, or there are several.
+    """
+    slug = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8")).get(STUDENT)
+    made = sorted(path.parent.name for path in folder.glob("students/*/model"))
+    if slug is None and len(made) != 1:
+        found = f"the students {', '.join(made)}" if made else "no student"
+        raise ArtefactError(f"{folder} holds {found} of an earlier version; repeat `colabel run` to name its student")
+    return parse_system(slug or made[0])
+
+
+def _without_nulls(value: Any) -> Any:
+    """Nested tables without the values that were left out."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nulls(one) for key, one in value.items() if one is not None}

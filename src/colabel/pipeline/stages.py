@@ -1,0 +1,691 @@
+"""The stages of the method as calls: each takes what earlier ones returned, and writes to its place in one layout.
+
+A stage that is up to date is opened, in a second without a model; every result, and every failure, is remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
+from colabel.collective import Knowledge, collect
+from colabel.data import Dataset, PassageTable, load_dataset
+from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
+from colabel.encode import prepare_encoder
+from colabel.encode.weights import is_late_interaction, resolve_model
+from colabel.errors import ArtefactError
+from colabel.evaluation import Evaluation, evaluate
+from colabel.index import Index, build_index
+from colabel.labels import Labels, label
+from colabel.progress import SILENT, Progress
+from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker, Ranking, rank
+from colabel.ranking.hybrid import fit_weight
+from colabel.settings import (
+    CollectiveSettings,
+    ComputeSettings,
+    DataSettings,
+    DistilSettings,
+    EncoderSettings,
+    IndexSettings,
+    Recipe,
+)
+from colabel.systems import System
+from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
+from colabel.teachers.pair_model import PairPredictor
+from colabel.train import (
+    DevSet,
+    Groups,
+    TrainedModel,
+    candidates_from_ranking,
+    describe_collective,
+    dev_set,
+    distil,
+    groups_for,
+    is_main_process,
+    main_process_first,
+    rerank_quality,
+    train_cross_encoder,
+    train_theta,
+)
+from colabel.train.dev import EVALUATE_DEPTH
+from colabel.train.loop import check_device
+from colabel.train.query_side import candidate_rows, train_query_side, training_lists
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
+"""What a run is evaluated by."""
+RERANKED_QUERIES = 30
+"""Dev queries on which cross-encoders are compared with θ, at most."""
+CHOOSING_QUERIES = 200
+"""Dev queries by which one of several students is chosen, where there are so many."""
+
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    "encoder": ("encoder",),
+    "bm25": ("rank",),
+    "rank": ("rank",),
+    "train": ("train", "fit"),
+    "index": ("index",),
+    "collect": ("collective",),
+    "cross-encoder": ("cross_encoder",),
+    "label": ("labels",),
+    "distil": ("distil", "fit"),
+    "query side": ("query_side", "fit"),
+}
+"""Stage → the tables of the recipe whose settings it has, for messages."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where everything lies: in ``out`` what all seeds share, in ``own`` what one seed makes.
+
+    A run has one seed, and both are its folder; the seeds of a study are folders of it.
+    """
+
+    out: Path
+    own: Path
+    data: Path
+    encoder: Path
+    plain_index: Path
+    bm25: Path
+    sweep: Path
+    evaluation: Path
+    theta: Path
+    index: Path
+    knowledge: Path
+    pairs: Path
+    dev_ranking: Path
+
+    @classmethod
+    def of(cls, out: Path, seed: int | None = None) -> Layout:
+        """The layout of a run, or of one seed of a study."""
+        own = out if seed is None else out / f"seed-{seed}"
+        return cls(
+            out=out,
+            own=own,
+            data=out / "data",
+            encoder=out / "start",
+            plain_index=out / "zero-shot",
+            bm25=out / "bm25",
+            sweep=out / "sweep",
+            evaluation=out / "evaluation.json",
+            theta=own / "theta",
+            index=own / "index",
+            knowledge=own / "knowledge",
+            pairs=own / "pairs",
+            dev_ranking=own / "rankings" / "dev",
+        )
+
+    def bm25_ranking(self, split: str) -> Path:
+        """BM25's ranking of a split's queries."""
+        return self.out / "rankings" / f"bm25-{split}"
+
+    def run(self, name: str) -> Path:
+        """A system's ranking of the test queries."""
+        return self.out / "runs" / name
+
+    def cross_encoder(self, number: int) -> Path:
+        """A cross-encoder that was trained from the labels."""
+        return self.own / "cross-encoders" / str(number)
+
+    def labels(self, system: System) -> Path:
+        """A teacher's labels."""
+        return self.own / "labels" / system.made_as
+
+    def student(self, system: System) -> Path:
+        """A student's folder, which holds its ``model`` and its ``index``."""
+        return self.own / "students" / system.made_as
+
+    def hybrid(self, name: str) -> Path:
+        """The weight of BM25 in a hybrid."""
+        return self.own / "hybrid" / name
+
+    def trials(self, system: System) -> Path:
+        """Students of other settings."""
+        return self.out / "trials" / system.made_as
+
+
+PLACES = (
+    *("data", "bm25", "sweep", "theta", "index"),
+    *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
+    *("trials", "seed-*", "versions"),
+)
+"""Names of the folders that a run or study may hold."""
+
+
+class Engine(Protocol):
+    """Who does the heavy work, this process or the workers of a cluster: indexes, and scores of cross-encoders."""
+
+    def build_index(
+        self,
+        dataset: Dataset,
+        out: Path,
+        *,
+        data: DataSettings | None = None,
+        encoder: EncoderSettings | None = None,
+        index: IndexSettings | None = None,
+        progress: Progress = SILENT,
+    ) -> Index:
+        """As :func:`colabel.build_index`."""
+
+    def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
+        """Open a finished index; ``passages`` is its collection."""
+
+    @property
+    def predictor(self) -> Callable[[str, int, str], PairPredictor] | None:
+        """Makes a scorer of pairs from a cross-encoder, its length and its device; None: the teacher's own."""
+
+    def close(self) -> None:
+        """Let go of its workers."""
+
+
+class LocalEngine:
+    """This process."""
+
+    predictor = None
+    build_index = staticmethod(build_index)
+
+    def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
+        """Open a finished index."""
+        return Index.open(folder)
+
+    def close(self) -> None:
+        """This process has no workers to end."""
+
+
+class OpeningEngine(LocalEngine):
+    """Opens what others have built: for the processes that ``torchrun`` starts beside the first, and for dry runs."""
+
+    def build_index(
+        self,
+        dataset: Dataset,
+        out: Path,
+        *,
+        data: DataSettings | None = None,
+        encoder: EncoderSettings | None = None,
+        index: IndexSettings | None = None,
+        progress: Progress = SILENT,
+    ) -> Index:
+        """Open the index of a model; whether it is of this very model is asked of its encoder."""
+        prepare_encoder(encoder or EncoderSettings(), dataset.passages, out / "encoder")
+        try:
+            return Index.open(out)
+        except ArtefactError:
+            raise Stale("index", out) from None
+
+
+def choose_engine(settings: ComputeSettings) -> Engine:
+    """The engine that the settings name."""
+    if settings.engine == "local":
+        return LocalEngine()
+    from colabel.cluster import Cluster
+
+    return Cluster(settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class StudentSettings:
+    """How one student is trained: [distil], and ε of uniform smoothing."""
+
+    distil: DistilSettings
+    smoothing: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """What a student learns from: where it starts, the passages of its steps, whom it asks, what it is checked on."""
+
+    data: Dataset
+    start: Path
+    groups: Groups
+    teacher: Teacher | None
+    dev: DevSet | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherSources:
+    """What :mod:`colabel.systems.students` makes a system's teacher from."""
+
+    dataset: Dataset
+    knowledge: Knowledge
+    collective: CollectiveSettings
+    cross_encoders: tuple[CrossEncoderTeacher, ...]
+    scores: Path | None
+    bm25: Callable[[], Bm25]
+    progress: Progress
+
+
+class Stages:
+    """The stages of one seed.
+
+    Every student starts from the same θ and sees the same groups of passages in the same order, so that nothing but
+    its target differs from another's. Under ``torchrun`` process 0 makes each stage before the others open it; all
+    train together.
+
+    Attributes:
+        at: where everything lies.
+        builder: makes artefacts; a dry one raises :class:`~colabel.artefacts.Stale` at the first that is not there.
+    """
+
+    def __init__(
+        self, recipe: Recipe, at: Layout, seed: int | None = None, progress: Progress = SILENT, *, builder: Builder
+    ) -> None:
+        self.recipe, self.at, self.progress, self.builder = recipe, at, progress, builder
+        self.seed = recipe.seed if seed is None else seed
+        self.kept_data = True
+        """Whether the collection is read from its own place: a dry run reads it elsewhere where it is not there yet."""
+        self._engine: list[Engine] = []
+        self._scratch: list[Path] = []
+
+    def with_seed(self, seed: int, at: Layout) -> Stages:
+        """The stages of another seed, which share data, engine and memory with these."""
+        other = Stages(self.recipe, at, seed, self.progress, builder=self.builder)
+        other._engine, other._scratch = self._engine, self._scratch
+        return other
+
+    def __enter__(self) -> Self:
+        self.builder.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.builder.__exit__()
+        while self._engine:
+            self._engine.pop().close()
+        while self._scratch:
+            shutil.rmtree(self._scratch.pop(), ignore_errors=True)
+
+    def engine(self) -> Engine:
+        """Who does the heavy work; a cluster is started when it is first needed."""
+        if not self._engine:
+            local = self.recipe.compute.engine == "local"
+            opens = (self.builder.dry and not local) or not is_main_process()
+            self._engine.append(OpeningEngine() if opens else choose_engine(self.recipe.compute))
+        return self._engine[0]
+
+    def _once(self, name: str, folder: Path, make: Callable[[], T], *, together: bool = False) -> T:
+        """A stage by its name: made, or opened, once; ``together``: by all processes at a time."""
+
+        def first() -> T:
+            cpu = check_device(self.recipe.encoder.device) == "cpu"
+            with contextlib.nullcontext() if together else main_process_first(cpu=cpu):
+                return make()
+
+        try:
+            return self.builder.once(folder, first)
+        except Stale as stale:
+            sections = _SECTIONS.get(name, ())
+            keys = {key: f"{one}.{key}" for one in reversed(sections) for key in getattr(self.recipe, one).as_dict()}
+            if name == "collect":
+                keys["depth"] = "labels.candidates"  # θ ranks as many passages as are labelled
+            raise stale.of(name, {**keys, "pairs": "the pairs that training draws"}) from None
+
+    def dataset(self) -> Dataset:
+        """The collection with its visible labels."""
+        data = self.recipe.data
+
+        def make() -> Dataset:
+            try:
+                return load_dataset(data, cache=self.at.data, progress=self.progress)
+            except Stale:  # a dry run reads the data that a run would read, and leaves nothing behind
+                self.kept_data = False
+                self._scratch.append(Path(tempfile.mkdtemp(prefix="colabel-plan-")))
+                with Builder():
+                    return load_dataset(data, cache=self._scratch[-1], progress=self.progress)
+
+        return self._once("data", self.at.data, make)
+
+    def encoder(self, data: Dataset) -> Path:
+        """The plain encoder before training, with ColBERT's conventions."""
+        at = self.at.encoder
+        self._once("encoder", at, lambda: prepare_encoder(self.recipe.encoder, data.passages, at))
+        return at
+
+    def bm25(self, data: Dataset) -> Bm25:
+        """BM25 over the collection."""
+        at = self.at.bm25
+        return self._once("bm25", at, lambda: Bm25(data.passages, self.recipe.rank, at, self.progress))
+
+    def rank(
+        self, ranker: Ranker, queries: Mapping[str, str], out: Path, depth: int, tag: str = "", run_file: bool = True
+    ) -> Ranking:
+        """A ranking of some queries; only those of test queries need a run file for other programs."""
+
+        def make() -> Ranking:
+            return rank(ranker, queries, out, depth=depth, tag=tag, run_file=run_file, progress=self.progress)
+
+        return self._once("rank", out, make)
+
+    def bm25_ranking(self, data: Dataset, bm25: Bm25, split: str = TRAIN) -> Ranking:
+        """BM25's ranking of a split's queries: θ's negatives, and what it is evaluated on."""
+        depth = self.recipe.train.candidates if split == TRAIN else EVALUATE_DEPTH
+        return self.rank(bm25, data.split_queries(split), self.at.bm25_ranking(split), depth, run_file=False)
+
+    def train_theta(self, data: Dataset, plain: Path, bm25: Bm25) -> Path:
+        """θ: trained from hard labels against BM25's negatives, or the recipe's own late-interaction checkpoint."""
+        if uses_checkpoint(self.recipe):
+            return plain
+        negatives, fit = self.bm25_ranking(data, bm25), self.recipe.fit
+        dev = None
+        if DEV in data.splits and fit.evaluate_every:
+            ranked = self.bm25_ranking(data, bm25, DEV)
+            dev = dev_set(data, ranked, queries=fit.evaluate_queries, depth=EVALUATE_DEPTH)
+
+        def train() -> TrainedModel:
+            return train_theta(
+                data,
+                plain,
+                negatives,
+                self.at.theta,
+                settings=self.recipe.train,
+                fit=fit,
+                seed=self.seed,
+                dev=dev,
+                device=self.recipe.encoder.device,
+                progress=self.progress,
+            )
+
+        return self._once("train", self.at.theta, train, together=True).folder
+
+    def index(self, data: Dataset, model: Path, out: Path) -> Index:
+        """The collection indexed by a model."""
+        encoder = dataclasses.replace(self.recipe.encoder, model=str(model))
+
+        def make() -> Index:
+            return self.engine().build_index(
+                data, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
+            )
+
+        return self._once("index", out, make)
+
+    def collect(self, data: Dataset, index: Index) -> Knowledge:
+        """θ's vectors and ranking of the training queries, their collective centroids and σ."""
+        settings, at = self.recipe.collective, self.at.knowledge
+        depth = max(self.recipe.labels.candidates, settings.feedback_passages)
+
+        def make() -> Knowledge:
+            return collect(data, index, at, settings=settings, depth=depth, seed=self.seed, progress=self.progress)
+
+        return self._once("collect", at, make)
+
+    def groups(self, data: Dataset, ranking: Ranking) -> Groups:
+        """The queries and passages of every step, the same for all students of θ."""
+        settings = self.recipe.distil
+        depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
+
+        def draw() -> Groups:
+            return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, self.seed)
+
+        return self._once("groups", self.at.own / "groups", draw)
+
+    def bm25_groups(self, data: Dataset, bm25: Bm25) -> Groups:
+        """Pairs with BM25's negatives, for the students that the paper trains from the plain encoder."""
+        ranking, depth = self.bm25_ranking(data, bm25), self.recipe.train.candidates
+
+        def draw() -> Groups:
+            return groups_for(
+                candidates_from_ranking(data, ranking, depth=depth), paper_settings(self.recipe), self.seed
+            )
+
+        return self._once("groups", self.at.own / "bm25-groups", draw)
+
+    def dev_ranking(self, data: Dataset, index: Index) -> Ranking | None:
+        """θ's ranking of the dev queries."""
+        if DEV not in data.splits:
+            return None
+        ranker = LateInteraction(index, "theta", progress=self.progress)
+        return self.rank(ranker, data.split_queries(DEV), self.at.dev_ranking, EVALUATE_DEPTH, run_file=False)
+
+    def dev_set(self, data: Dataset, index: Index, *, choosing: bool = False) -> DevSet | None:
+        """θ's top passages of dev queries, on which students are evaluated while they are trained.
+
+        ``choosing``: of more queries, on which trained students are compared to choose one.
+        """
+        fit = self.recipe.fit
+        if not (fit.evaluate_every or choosing):
+            return None
+        ranking = self.dev_ranking(data, index)
+        if ranking is None:
+            return None
+        queries = max(fit.evaluate_queries, CHOOSING_QUERIES) if choosing else fit.evaluate_queries
+        return dev_set(data, ranking, queries=queries, depth=EVALUATE_DEPTH)
+
+    def cross_encoders(self, data: Dataset, known: Knowledge, system: System) -> tuple[CrossEncoderTeacher, ...]:
+        """The cross-encoders that teach a system: the recipe's, or trained from the same labels on θ's negatives."""
+        settings = self.recipe.cross_encoder
+        found = []
+        for number in range(system.cross_encoder_count(self.recipe)):
+            if settings.checkpoints:
+                found.append(self.cross_encoder(data, settings.checkpoints[number]))
+                continue
+            at = self.at.cross_encoder(number)
+
+            def train(number: int = number, at: Path = at) -> Path:
+                return train_cross_encoder(
+                    data,
+                    known.ranking,
+                    settings.models[number],
+                    at,
+                    settings=settings,
+                    seed=self.seed + number,
+                    device=self.recipe.encoder.device,
+                    progress=self.progress,
+                )
+
+            found.append(self.cross_encoder(data, str(self._once("cross-encoder", at, train))))
+        if is_main_process() and not self.builder.dry:
+            self.compare_cross_encoders(data, known.index, tuple(found))
+        return tuple(found)
+
+    def cross_encoder(self, data: Dataset, model: str) -> CrossEncoderTeacher:
+        """A cross-encoder that reads pairs of this collection, with the scores that it gave before."""
+        settings, device = self.recipe.cross_encoder, self.recipe.encoder.device
+        make = self.engine().predictor
+        return CrossEncoderTeacher(
+            model,
+            data,
+            max_length=settings.max_length,
+            device=device,
+            cache=self.at.pairs,
+            predictor=None if make is None else make(model, settings.max_length, device),
+            progress=self.progress,
+        )
+
+    def compare_cross_encoders(
+        self, data: Dataset, index: Index, readers: tuple[CrossEncoderTeacher, ...]
+    ) -> list[str]:
+        """Whether each cross-encoder beats θ at ranking θ's top passages of some dev queries again."""
+        ranking = self.dev_ranking(data, index) if readers else None
+        if ranking is None:
+            return []
+        drawn = sorted(data.positives(DEV), key=lambda query_id: stable_fraction(query_id, "re-ranked"))
+        labels = {query_id: data.labels(DEV)[query_id] for query_id in drawn[:RERANKED_QUERIES]}
+        if not labels:
+            return []
+        verdicts = []
+        for number, reader in enumerate(readers, start=1):
+
+            def compare(reader: CrossEncoderTeacher = reader, number: int = number) -> str:
+                found = rerank_quality(reader, ranking, labels, relevant_from=data.relevant_from)
+                verdict = f"Cross-encoder {number} {found.verdict('θ')}"
+                log.info("%s", verdict)
+                return verdict
+
+            verdicts.append(self.builder.once(self.at.pairs / reader.fingerprint, compare))
+        return verdicts
+
+    def teacher(
+        self, system: System, data: Dataset, known: Knowledge, readers: tuple[CrossEncoderTeacher, ...]
+    ) -> Teacher | None:
+        """Whose scores a student learns; None: hard labels."""
+        if system.teacher is None:
+            return None
+        beta = self.recipe.collective.beta if system.beta is None else system.beta
+        collective = dataclasses.replace(self.recipe.collective, beta=beta)
+        scores = Path(self.recipe.labels.scores) if self.recipe.labels.scores else None
+        sources = TeacherSources(data, known, collective, readers, scores, lambda: self.bm25(data), self.progress)
+        return system.teacher(sources)
+
+    def label(self, system: System, data: Dataset, known: Knowledge, teacher: Teacher, groups: Groups) -> Labels:
+        """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
+        at = self.at.labels(system)
+        only = groups.pairs() if system.needs_cross_encoder else None
+
+        def make() -> Labels:
+            return label(known, data, teacher, at, settings=self.recipe.labels, only=only, progress=self.progress)
+
+        return self._once("label", at, make)
+
+    def teach(
+        self, system: System, data: Dataset, known: Knowledge, teacher: Teacher | None, groups: Groups
+    ) -> Teacher | None:
+        """Whom the student asks in its steps.
+
+        A collective or self teacher scores any passage from stored vectors: over the whole batch it is asked directly,
+        and its labels are written for people and exports. Others are slow or know candidates only: their labels are
+        written first, and the student reads those.
+        """
+        if teacher is None:
+            return None
+        if system.from_plain:  # BM25's negatives are no candidates of the labels
+            return DrawnTeacher(teacher, groups.query_ids, groups.rows, groups.fingerprint)
+        labels, whole_batch = self.label(system, data, known, teacher, groups), self.recipe.distil.scope == "batch"
+        if whole_batch and system.asked_directly:
+            return teacher
+        return StoredTeacher(labels, others_irrelevant=whole_batch)
+
+    def distil(self, system: System, lesson: Lesson, settings: StudentSettings, out: Path) -> TrainedModel:
+        """A student: trained from θ, or from the plain encoder, with its teacher's scores or hard labels."""
+
+        def train() -> TrainedModel:
+            return distil(
+                lesson.data,
+                lesson.start,
+                lesson.groups,
+                lesson.teacher,
+                out,
+                smoothing=settings.smoothing if system.smooths else 0.0,
+                settings=settings.distil,
+                fit=self.recipe.fit,
+                hard_scope="batch" if system.from_plain else "group",
+                seed=self.seed,
+                dev=lesson.dev,
+                device=self.recipe.encoder.device,
+                about=self._about(system),
+                progress=self.progress,
+            )
+
+        return self._once("distil", out, train, together=True)
+
+    def train_query_side(
+        self, system: System, data: Dataset, bm25: Bm25, theta: Path, known: Knowledge, teacher: Teacher | None
+    ) -> TrainedModel:
+        """A student whose query encoder alone is trained, against the passage vectors of θ's index."""
+        out = self.at.student(system) / "model"
+        ranked = self.bm25_ranking(data, bm25)
+
+        def train() -> TrainedModel:
+            queries, rows, positives = candidate_rows(data, known, bm25, ranked)
+            scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
+            mass = self.recipe.query_side.label_mass
+            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass)
+            return train_query_side(
+                data,
+                known.index,
+                theta,
+                lists,
+                out,
+                settings=self.recipe.query_side,
+                measure=self.recipe.fit.measure,
+                name=system.made_as,
+                seed=self.seed,
+                device=self.recipe.encoder.device,
+                progress=self.progress,
+            )
+
+        return self._once("query side", out, train)
+
+    def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
+        """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best."""
+        bm25 = self.bm25(data)
+        measure, out = self.recipe.fit.measure, self.at.hybrid(name)
+        labels = data.labels(DEV) if DEV in data.splits else {}
+        judged = data.labels_fingerprint(DEV) if labels else ""
+        spec = Spec("hybrid", {"measure": measure}, {"late": late.fingerprint, "bm25": bm25.fingerprint, "dev": judged})
+
+        def fit(_: Workspace) -> Mapping[str, Any]:
+            found = fit_weight(
+                Hybrid(late, bm25),
+                data.split_queries(DEV) if labels else {},
+                labels,
+                measure=measure,
+                relevant_from=data.relevant_from,
+            )
+            values = {f"{weight:g}": value for weight, value in found.values.items()}
+            return {"weight": found.weight, "queries": found.queries, "values": values}
+
+        manifest = self._once("hybrid", out, lambda: self.builder.build(out, spec, fit))
+        return Hybrid(late, bm25, float(manifest.counts["weight"]), name=name)
+
+    def _about(self, system: System) -> dict[str, Any]:
+        """What the model card says of a system's teacher."""
+        about: dict[str, Any] = {"system": system.made_as}
+        if "knowledge" in system.needs:
+            about |= describe_collective(self.recipe.collective, beta=system.beta)
+        if system.needs_cross_encoder:
+            models = self.recipe.cross_encoder.checkpoints or self.recipe.cross_encoder.models
+            about["cross-encoders"] = ", ".join(models[: system.cross_encoder_count(self.recipe)])
+        if "scores" in system.needs:
+            about["scores"] = Path(self.recipe.labels.scores).name
+        return about
+
+    def evaluate(self, data: Dataset, rankers: Mapping[str, Ranker]) -> Evaluation | None:
+        """The rankers on the test split; None where it has no labels."""
+        if TEST not in data.splits:
+            return None
+        queries, depth = data.split_queries(TEST), self.recipe.rank.depth
+        rankings = {name: self.rank(one, queries, self.at.run(name), depth) for name, one in rankers.items()}
+        evaluation = evaluate(data, {name: one.run for name, one in rankings.items()}, measures=MEASURES)
+        if not self.builder.dry:
+            write_json(self.at.evaluation, evaluation.as_dict())
+        return evaluation
+
+
+def uses_checkpoint(recipe: Recipe) -> bool:
+    """Whether a recipe's model is a late-interaction checkpoint that serves as θ without training."""
+    if recipe.train.theta != "auto":
+        return recipe.train.theta == "take"
+    return is_late_interaction(resolve_model(recipe.encoder.model))
+
+
+def paper_settings(recipe: Recipe) -> DistilSettings:
+    """How the paper trained its cross-encoder rows: pairs, KL at T = 0.25 and 0.75 × in-batch cross-entropy.
+
+    As many passages per step as every other student has.
+    """
+    settings = recipe.distil
+    return dataclasses.replace(
+        settings,
+        passages=2,
+        batch_queries=max(1, settings.batch_queries * settings.passages // 2),
+        candidates=recipe.train.candidates,
+        scope="group",
+        temperature=recipe.train.temperature,
+        teacher_temperature=0.25,
+        teacher_scale="raw",
+        floor="none",
+        hard_weight=0.75,
+    )
+
+
+def own_settings(system: System, recipe: Recipe) -> StudentSettings:
+    """How a student is trained where no trial was better on dev."""
+    return StudentSettings(paper_settings(recipe) if system.from_plain else recipe.distil, recipe.labels.smoothing)

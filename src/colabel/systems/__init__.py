@@ -1,0 +1,39 @@
+"""The systems that a study compares."""
+
+from colabel.systems.registry import (
+    LESSONS,
+    REGISTRY,
+    SEEDLESS,
+    SLUGS,
+    TEACHERS,
+    Group,
+    Need,
+    PaperFigures,
+    System,
+    collective_slug,
+    default_slugs,
+    named_teacher,
+    parse_system,
+    repeated_in,
+    student_of,
+    systems_of,
+)
+
+__all__ = [
+    "LESSONS",
+    "REGISTRY",
+    "SEEDLESS",
+    "SLUGS",
+    "TEACHERS",
+    "Group",
+    "Need",
+    "PaperFigures",
+    "System",
+    "collective_slug",
+    "default_slugs",
+    "named_teacher",
+    "parse_system",
+    "repeated_in",
+    "student_of",
+    "systems_of",
+]

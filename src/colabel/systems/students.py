@@ -1,0 +1,113 @@
+"""How the teacher of each system is made: one small function per teacher, named in the registry.
+
+Libraries are imported where they are needed, so that asking the registry for names stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from colabel.errors import UsageError
+from colabel.settings import CollectiveSettings
+
+if TYPE_CHECKING:
+    from colabel.collective import Knowledge
+    from colabel.data import Dataset
+    from colabel.progress import Progress
+    from colabel.ranking import Bm25
+    from colabel.teachers import CrossEncoderTeacher, Teacher
+
+
+class Sources(Protocol):
+    """What teachers are made from; whoever wants one offers as much of it as that teacher needs."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The collection."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """Collective knowledge of the training queries."""
+
+    @property
+    def collective(self) -> CollectiveSettings:
+        """β and its scale."""
+
+    @property
+    def cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
+        """As many as the system learns from."""
+
+    @property
+    def bm25(self) -> Callable[[], Bm25]:
+        """Opens BM25 over the collection; it is built where it is not there."""
+
+    @property
+    def scores(self) -> Path | None:
+        """The score file."""
+
+    @property
+    def progress(self) -> Progress:
+        """Where a teacher reports its progress."""
+
+
+def collective(sources: Sources) -> Teacher:
+    """Collective scores: φ and β times the match with the collective centroids (Eq. 6)."""
+    from colabel.teachers import CollectiveTeacher
+
+    settings = sources.collective
+    return CollectiveTeacher(sources.knowledge, beta=settings.beta, scale=settings.expansion_scale)
+
+
+def views(sources: Sources) -> Teacher:
+    """Vectors and words, from the query and from its labelled passages, with weights fitted where labels allow it."""
+    from colabel.teachers.views import fitted_teacher
+
+    return fitted_teacher(sources.knowledge, sources.bm25(), sources.dataset)
+
+
+def self_distillation(sources: Sources) -> Teacher:
+    """θ's own scores φ."""
+    from colabel.teachers import SelfTeacher
+
+    return SelfTeacher(sources.knowledge.index, sources.knowledge.queries)
+
+
+def cross_encoder(sources: Sources) -> Teacher:
+    """One cross-encoder."""
+    found = sources.cross_encoders
+    if len(found) != 1:
+        given = "none was named" if not found else f"{len(found)} were named (their mean is 'ensemble')"
+        raise UsageError(f"the teacher 'cross-encoder' needs one model, and {given}; add --model FOLDER")
+    return found[0]
+
+
+def ensemble(sources: Sources) -> Teacher:
+    """The mean of several cross-encoders."""
+    from colabel.teachers import MeanTeacher
+
+    found = sources.cross_encoders
+    if len(found) < 2:
+        raise UsageError(
+            f"the teacher 'ensemble' needs two models or more, and {len(found)} were named; add --model FOLDER for each"
+        )
+    if len({one.fingerprint for one in found}) < len(found):
+        raise UsageError("the teacher 'ensemble' was given one model twice; name each once")
+    return MeanTeacher(found)
+
+
+def mixed(sources: Sources) -> Teacher:
+    """Collective scores and those of a cross-encoder, standardised and in equal parts."""
+    from colabel.teachers import MixedTeacher
+
+    return MixedTeacher(collective(sources), cross_encoder(sources), 0.5)
+
+
+def score_file(sources: Sources) -> Teacher:
+    """The scores of a file."""
+    from colabel.teachers import ScoreFileTeacher
+
+    if sources.scores is None:
+        raise UsageError("the teacher 'scores' needs a score file; name it with --scores or 'labels.scores'")
+    return ScoreFileTeacher(sources.scores, sources.dataset, progress=sources.progress)

@@ -1,0 +1,361 @@
+"""Train cross-encoders from the same sparse labels: the teachers that collective knowledge is compared with.
+
+sentence-transformers' trainer, made silent, deterministic and safe to kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+from sentence_transformers.util import batch_to_device
+from torch.utils.data import DataLoader
+from transformers import AutoConfig, PrinterCallback, TrainerCallback, TrainerControl, TrainerState, set_seed
+from transformers import TrainingArguments as Arguments
+
+from colabel.artefacts import Spec, Workspace, build
+from colabel.data import Dataset
+from colabel.encode.encoder import length_batches, no_progress_bars
+from colabel.encode.weights import check_exists, resolve_model, weights_fingerprint
+from colabel.errors import DataError, TrainingError, UsageError
+from colabel.progress import SILENT, Progress
+from colabel.ranking import Ranking
+from colabel.settings import CrossEncoderSettings, FitSettings
+from colabel.teachers.pair_model import PairReader, load_cross_encoder
+from colabel.train.callbacks import (
+    AfterSaving,
+    JsonLog,
+    ProgressBar,
+    drop_outdated,
+    last_checkpoint,
+    mark_complete,
+    memory_in_words,
+    read_log,
+)
+from colabel.train.distributed import process_count
+from colabel.train.groups import PASSAGE, QUERY, Groups, GroupTexts, candidates_from_ranking, draw_groups
+from colabel.train.loop import CHECKPOINTS, check_device, choose_precision, common_arguments
+
+log = logging.getLogger(__name__)
+
+STAGE = "cross-encoder"
+PAIR_LOG_FILE = "training.jsonl"
+HARD_CANDIDATES = 100  # top-ranked passages from which hard negatives are drawn: those that labels hold by default
+RANDOM_NEGATIVES = 2  # of a group, at most; without any, a fresh cross-encoder hardly begins to learn
+WARMUP = 0.1  # share of the steps in which the learning rate rises
+WEIGHT_DECAY = 0.01
+SAVE_SECONDS = 120.0  # between two save points
+_TOGETHER = 4096  # padded tokens that go through the model at once
+_LEARNT = 0.95  # of the loss of guessing, below which something was learnt
+_LAST = 20  # steps over which the loss at the end is averaged
+
+
+def train_cross_encoder(
+    dataset: Dataset,
+    negatives: Ranking,
+    model: str,
+    out: Path,
+    *,
+    settings: CrossEncoderSettings | None = None,
+    split: str = "train",
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> Path:
+    """Train a cross-encoder on labelled passages against hard and random negatives and write it to ``out``.
+
+    The folder is a sentence-transformers checkpoint that gives raw logits, with ``training.jsonl`` beside it (loss,
+    learning rate and gradient norm of every step). The same call continues an interrupted training from its last save
+    point, to the same weights.
+
+    Args:
+        negatives: a ranking of the split's queries over this collection, BM25's or θ's.
+        model: what it is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps the lower three layers.
+
+    Returns:
+        ``out``.
+    """
+    settings = settings or CrossEncoderSettings()
+    place = check_device(device)
+    name, layers = split_layers(model)
+    weights = resolve_model(name)
+    check_exists(weights)
+    constants = {
+        "loss": "listwise",
+        "random_negatives": min(RANDOM_NEGATIVES, settings.negatives),
+        "pool": HARD_CANDIDATES,
+        "warmup": WARMUP,
+        "weight_decay": WEIGHT_DECAY,
+    }
+    inputs = {
+        "weights": weights_fingerprint(weights),
+        "passages": dataset.passages.fingerprint,
+        "labels": dataset.labels_fingerprint(split),
+        "negatives": negatives.manifest.fingerprint,
+    }
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        if process_count() > 1:
+            raise UsageError("a cross-encoder is trained by one process; run the command once without torchrun first")
+        groups = _groups(dataset, negatives, split, settings, seed)
+        base = _load_base(weights, layers, place, seed)
+        queries = [dataset.queries[query_id] for query_id in groups.candidates.query_ids]
+        texts = GroupTexts(dataset, groups)
+        train_pairs(
+            base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress, saved=space.keep_time
+        )
+        base.activation_fn = torch.nn.Identity()  # whoever loads it gets the scores that we get
+        with no_progress_bars():
+            base.save_pretrained(str(space.folder), create_model_card=False)
+        counts = {"queries": len(groups.candidates), "pairs": len(groups) * groups.size, "filled": groups.filled}
+        loss = _final_loss(space.folder)
+        _warn_unless_it_learnt(model, loss, settings)
+        return {"base": model, **counts, "loss": loss}
+
+    kept = {**settings.effective(), **constants, "layers": layers, "split": split}
+    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
+    return out
+
+
+def _warn_unless_it_learnt(model: str, loss: float, settings: CrossEncoderSettings) -> None:
+    guessing = math.log(1 + settings.negatives)
+    if loss > _LEARNT * guessing:
+        log.warning(
+            "the cross-encoder from '%s' has hardly learnt anything in %d steps: its loss is %.3f, that of "
+            "guessing %.3f. Raise 'cross_encoder.steps', try another 'learning_rate', or name "
+            "trained 'cross_encoder.checkpoints'",
+            model,
+            settings.steps,
+            loss,
+            guessing,
+        )
+
+
+def _groups(dataset: Dataset, negatives: Ranking, split: str, settings: CrossEncoderSettings, seed: int) -> Groups:
+    """The groups of all steps: hard negatives, and some from the whole collection."""
+    candidates = candidates_from_ranking(dataset, negatives, depth=HARD_CANDIDATES, split=split)
+    if candidates.unranked:
+        ranked = len(candidates) - candidates.unranked
+        raise DataError(
+            f"{negatives.folder} ranks {ranked} of the {len(candidates)} labelled queries of the split '{split}'; rank "
+            "that split and take its ranking"
+        )
+    count, size = settings.steps * settings.batch_queries, 1 + settings.negatives
+    anywhere = min(RANDOM_NEGATIVES, settings.negatives)
+    return draw_groups(candidates, count=count, size=size, seed=seed, anywhere=anywhere)
+
+
+def split_layers(model: str) -> tuple[str, int | None]:
+    """A model name and how many of its layers are kept; an existing folder is taken literally.
+
+    >>> split_layers("minilm:3"), split_layers("minilm")
+    (('minilm', 3), ('minilm', None))
+    """
+    found = re.fullmatch(r"(.+):([0-9]{1,4})", model)
+    if found is None or Path(model).is_dir():
+        return model, None
+    return found[1], int(found[2])
+
+
+def share_of_layers(model: str) -> float:
+    """The share of a model's layers that its name keeps; 1 where they cannot be counted: training says so."""
+    name, layers = split_layers(model)
+    try:
+        return 1.0 if layers is None else min(1.0, layers / _layers(resolve_model(name)))
+    except UsageError:
+        return 1.0
+
+
+def _load_base(weights: str, layers: int | None, device: str, seed: int) -> CrossEncoder:
+    """The base model with a fresh head, the same for the same seed."""
+    if layers is not None:
+        total = _layers(weights)
+        if not 1 <= layers <= total:
+            raise UsageError(f"'{weights}' has {total} layers; {layers} of them cannot be kept (expected 1 to {total})")
+    set_seed(seed)
+    return load_cross_encoder(weights, device, new_head=True, layers=layers)
+
+
+def _layers(weights: str) -> int:
+    try:
+        return int(AutoConfig.from_pretrained(weights).num_hidden_layers)
+    except (OSError, ValueError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"the layers of '{weights}' cannot be counted: {reason}; name it without ':LAYERS'") from None
+
+
+def _final_loss(folder: Path) -> float:
+    """Mean loss of the last steps."""
+    losses = [float(line["loss"]) for line in read_log(folder / PAIR_LOG_FILE)[-_LAST:]]
+    return round(sum(losses) / max(1, len(losses)), 6)
+
+
+class PairLoss(torch.nn.Module):
+    """The listwise loss of groups, a query with its labelled passage first: −ln softmax(s)₀, the mean over groups."""
+
+    def __init__(self, model: CrossEncoder, reader: PairReader) -> None:
+        super().__init__()
+        self.model = model
+        self._reader = reader
+
+    def forward(
+        self, inputs: list[Any], labels: object = None, prompt: str | None = None, task: str | None = None
+    ) -> torch.Tensor:
+        """The loss, float32 []; ``inputs`` are queries [groups] and their passages [groups][1 + n]."""
+        queries, passages = inputs
+        pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
+        places, parts = [], []
+        for batch in length_batches(self._lengths(pairs), _TOGETHER):
+            chosen = [pairs[place] for place in batch]
+            features = self.model.preprocess(chosen, prompt=prompt, task=task, processing_kwargs=self._reader.options)
+            parts.append(self.model(batch_to_device(features, self.model.device))["scores"].view(-1).float())
+            places += batch
+        order = torch.tensor(places, device=parts[0].device).argsort()
+        scores = torch.cat(parts)[order].view(len(queries), -1)
+        return torch.nn.functional.cross_entropy(scores, scores.new_zeros(len(scores), dtype=torch.long))
+
+    def _lengths(self, pairs: list[tuple[str, str]]) -> list[int]:
+        """Tokens of each pair, so that short pairs are not padded to the longest of the whole batch."""
+        queries, passages = (self._reader.count_tokens(texts) for texts in zip(*pairs, strict=True))
+        return [self._reader.pair_length(*counts) for counts in zip(queries, passages, strict=True)]
+
+
+def train_pairs(
+    model: CrossEncoder,
+    texts: GroupTexts,
+    settings: CrossEncoderSettings,
+    folder: Path,
+    *,
+    queries: Sequence[str],
+    seed: int,
+    progress: Progress,
+    saved: Callable[[], None] = lambda: None,
+) -> None:
+    """Train ``model`` in place over the groups in their order, from the last save point in ``folder`` if there is one.
+
+    Save points are the trainer's own checkpoints, in a folder that is removed at the end.
+
+    Args:
+        queries: all that may come, so that those too long to leave room for a passage are cut, and reported, once.
+        saved: called after each save point.
+    """
+    reader = PairReader(model, settings.max_length)
+    cut = {whole: fitted for whole, fitted in zip(queries, reader.fit_queries(queries), strict=True) if whole != fitted}
+    last = last_checkpoint(folder / CHECKPOINTS)
+    trainer = _Trainer(model, PairLoss(model, reader), texts, cut, _arguments(settings, folder, model, seed))
+    bar = ProgressBar(progress, "training the cross-encoder")
+    trainer.remove_callback(PrinterCallback)
+    for callback in (bar, _PairLog(folder / PAIR_LOG_FILE), _SavePoints(), AfterSaving(saved)):
+        trainer.add_callback(callback)
+    memory = memory_in_words(
+        f"{settings.batch_queries} queries × {1 + settings.negatives} passages per step of the cross-encoder",
+        "lower 'cross_encoder.batch_queries', 'cross_encoder.negatives' or 'cross_encoder.max_length'",
+    )
+    try:
+        with memory, no_progress_bars():
+            trainer.train(resume_from_checkpoint=last)
+    finally:
+        bar.close()
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _arguments(
+    settings: CrossEncoderSettings, folder: Path, model: CrossEncoder, seed: int
+) -> CrossEncoderTrainingArguments:
+    device = model.device.type
+    arguments = CrossEncoderTrainingArguments(
+        **common_arguments(folder / CHECKPOINTS, seed, choose_precision(FitSettings(), device), device),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.batch_queries,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=WARMUP,
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=1.0,
+        eval_strategy="no",
+        save_strategy="no",  # save points go by the clock
+        logging_steps=1,
+        dataloader_pin_memory=False,
+    )
+    arguments._n_gpu = min(1, arguments.n_gpu)  # else each batch would be split over all devices
+    return arguments
+
+
+class _Trainer(CrossEncoderTrainer):
+    """Takes the groups one after another, and saves neither model cards nor pickled arguments."""
+
+    def __init__(
+        self,
+        model: CrossEncoder,
+        loss: PairLoss,
+        texts: GroupTexts,
+        cut: Mapping[str, str],
+        arguments: CrossEncoderTrainingArguments,
+    ) -> None:
+        self._texts, self._cut = texts, cut
+        super().__init__(model=model, args=arguments, loss=loss)
+
+    def get_train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """Batches in the order of the groups."""
+        size = self.args.per_device_train_batch_size
+        loader = DataLoader(self._texts, batch_size=size, shuffle=False, collate_fn=self._collate)
+        prepared: DataLoader[dict[str, Any]] = self.accelerator.prepare(loader)
+        return prepared
+
+    def _collate(self, groups: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        return {
+            QUERY: [self._cut.get(group[QUERY], group[QUERY]) for group in groups],
+            PASSAGE: [group[PASSAGE] for group in groups],
+        }
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Add none: our manifest says how the model was made."""
+
+    def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
+        self.model.save_pretrained(str(output_dir), create_model_card=False)
+
+
+class _PairLog(JsonLog):
+    """A line of JSON for every step: step, loss, learning_rate, gradient_norm."""
+
+    def on_log(self, args: Arguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Write the line, or stop where the loss is no number any more."""
+        logs: dict[str, Any] = given.get("logs") or {}
+        if "loss" not in logs:
+            return
+        loss = float(logs["loss"])
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"training the cross-encoder diverged: the loss is {loss} at step {state.global_step}; lower "
+                "'cross_encoder.learning_rate'"
+            )
+        values = {"learning_rate": float(logs["learning_rate"]), "gradient_norm": float(logs.get("grad_norm", 0.0))}
+        self.write({"step": state.global_step, "loss": loss, **values})
+
+
+class _SavePoints(TrainerCallback):
+    """Asks for a save point when it is time, and marks it when it is whole."""
+
+    def __init__(self) -> None:
+        self._saved = time.monotonic()
+
+    def on_step_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Ask for one."""
+        if time.monotonic() - self._saved >= SAVE_SECONDS and state.global_step < state.max_steps:
+            control.should_save = True
+
+    def on_save(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Mark it, and remove the one before."""
+        folder = Path(str(args.output_dir))
+        mark_complete(folder, state.global_step)
+        drop_outdated(folder, keep={state.global_step})
+        self._saved = time.monotonic()

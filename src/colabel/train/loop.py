@@ -1,0 +1,275 @@
+"""The training loop: sentence-transformers' trainer with our batches, our loss and save points that survive a kill."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from transformers import PrinterCallback, TrainerState
+
+from colabel.data import Dataset
+from colabel.encode.colbert import choose_device, load_checkpoint, refuse_token_pooling
+from colabel.encode.encoder import no_progress_bars
+from colabel.errors import SettingsError, TrainingError, UsageError
+from colabel.progress import SILENT, Progress
+from colabel.settings import DistilSettings, FitSettings, TrainSettings
+from colabel.teachers.protocol import Teacher
+from colabel.train.callbacks import (
+    AfterSaving,
+    DevEvaluator,
+    Keeper,
+    ProgressBar,
+    TrainingLog,
+    best_step,
+    drop_outdated,
+    last_checkpoint,
+    mark_complete,
+    memory_in_words,
+    should_stop,
+)
+from colabel.train.dev import DevSet
+from colabel.train.distributed import connect, is_main_process, process_count, tell_all, wait_for_all
+from colabel.train.groups import Groups, GroupTexts, collator_for
+from colabel.train.objective import LossSettings, Objective, target_name
+
+log = logging.getLogger(__name__)
+
+WEIGHT_DECAY = 0.0  # as the authors train
+GRADIENT_CLIP = 2.0  # longest gradient, the authors' too
+SAVE_EVERY = 100  # steps between two save points
+LOG_EVERY = 10  # steps between two lines of the training log
+CHECKPOINTS = "checkpoints"
+"""The folder of save points, which is removed at the end."""
+
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a training run depends on."""
+
+    what: str
+    start: Path
+    dataset: Dataset
+    groups: Groups
+    teacher: Teacher | None
+    loss: LossSettings
+    settings: TrainSettings | DistilSettings
+    fit: FitSettings
+    seed: int
+    dev: DevSet | None
+    device: str
+
+    @property
+    def target_name(self) -> str:
+        """What the model learns from."""
+        return target_name(self.teacher, self.loss.smoothing)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The trained model with the weights that are kept, and how it went."""
+
+    model: MultiVectorEncoder
+    steps: int
+    kept_step: int
+    history: list[dict[str, Any]]
+
+
+def fit(job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[], None] | None = None) -> Fitted:
+    """Train in ``folder``, where save points and the log are; a run that was killed goes on at the last save point.
+
+    ``saved`` is called after each save point.
+    """
+    device = check_device(job.device)
+    precision = choose_precision(job.fit, device)
+    connect(cpu=device == "cpu")
+    model = load_checkpoint(str(job.start), device)
+    refuse_token_pooling(model)
+    checkpoints = folder / CHECKPOINTS
+    resume = tell_all(last_checkpoint(checkpoints) if is_main_process() else None)
+    objective = Objective(model, job.groups, job.teacher, job.loss)
+    evaluating = job.dev is not None and job.fit.evaluate_every > 0
+    arguments = _arguments(job, checkpoints, precision, device, evaluating=evaluating, resumed=resume is not None)
+    trainer = GroupTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=GroupTexts(job.dataset, job.groups),
+        loss=objective,
+        evaluator=DevEvaluator(job.dev, job.fit.measure) if evaluating and job.dev else None,
+        data_collator=collator_for(model),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Keeper(job.settings.steps, job.fit.patience, evaluating=evaluating))
+    bar = ProgressBar(progress, job.what)
+    if is_main_process():
+        hard = job.loss.hard_weight > 0
+        trainer.add_callback(TrainingLog(folder / "training", objective.meter, job.target_name, hard_labels=hard))
+        trainer.add_callback(bar)
+    if saved is not None:
+        trainer.add_callback(AfterSaving(saved))
+    state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
+    try:
+        if state is None or not _finished(state, job):
+            with _memory(job.settings), no_progress_bars():
+                trainer.train(resume_from_checkpoint=resume)
+            state = trainer.state
+        else:
+            trainer._load_from_checkpoint(resume)
+    finally:
+        bar.close()
+    kept = _keep(trainer.model, job, state, checkpoints)
+    wait_for_all()
+    return Fitted(trainer.model, state.global_step, kept, list(state.log_history))
+
+
+class GroupTrainer(MultiVectorEncoderTrainer):
+    """The trainer, with the groups in their own order, whole save points, and a stop where the loss is no number."""
+
+    def _build_dataloader(self, dataset: Any, batch_size: int, dataset_kind: str) -> DataLoader[Any]:
+        batches = BatchSampler(SequentialSampler(dataset), batch_size, drop_last=True)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Add none: our own card is written at the end."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """One batch; refuses a loss that is not a number before it reaches the weights' save points."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if not math.isfinite(float(loss)):
+            step = self.state.global_step + 1
+            raise TrainingError(
+                f"training diverged: the loss is {float(loss)} at step {step}. Lower the learning rate (now "
+                f"{self.args.learning_rate:g}), raise the temperatures or lengthen the warm-up; on a GPU try "
+                'fit.precision = "fp32"'
+            )
+        return loss
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        self.model.save(str(output_dir or self.args.output_dir), create_model_card=False)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        wait_for_all()  # every process has written its part
+        if is_main_process():
+            folder = Path(str(self.args.output_dir))
+            mark_complete(folder, self.state.global_step)
+            drop_outdated(folder, keep={self.state.global_step, best_step(self.state.log_history) or 0})
+
+    def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
+        _load_weights(self.model, Path(checkpoint_path))
+
+
+def check_device(name: str) -> str:
+    """'cpu' or 'cuda'; which of several GPUs is for the launcher to say."""
+    device = choose_device(name)
+    if ":" in device:
+        raise UsageError(
+            f"training uses the first visible GPU; instead of '{device}' use 'cuda' and set CUDA_VISIBLE_DEVICES="
+            + device.split(":")[1]
+        )
+    return device
+
+
+def choose_precision(settings: FitSettings, device: str) -> str:
+    """The arithmetic of a device: fp32 on a CPU, where half precision is slow or missing."""
+    wanted = settings.precision
+    if device == "cpu":
+        if wanted in ("bf16", "fp16"):
+            raise SettingsError(f"'fit.precision' is '{wanted}', and the training runs on a CPU; use 'auto' or 'fp32'")
+        return "fp32"
+    if wanted == "auto":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    return wanted
+
+
+def check_batch(settings: TrainSettings | DistilSettings) -> None:
+    """Refuse a batch that the processes cannot share evenly."""
+    processes = process_count()
+    if settings.batch_queries % processes:
+        raise SettingsError(
+            f"'{settings.section}.batch_queries' is {settings.batch_queries}, which {processes} processes cannot share "
+            "evenly; choose a multiple of the number of processes"
+        )
+
+
+def _arguments(
+    job: Job, folder: Path, precision: str, device: str, *, evaluating: bool, resumed: bool
+) -> MultiVectorEncoderTrainingArguments:
+    settings, fit = job.settings, job.fit
+    arguments = MultiVectorEncoderTrainingArguments(
+        **common_arguments(folder, job.seed, precision, device),
+        per_device_train_batch_size=settings.batch_queries // process_count(),
+        max_steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=_SCHEDULES[fit.schedule],
+        warmup_steps=round(fit.warmup * settings.steps),
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=GRADIENT_CLIP,
+        data_seed=job.seed,
+        eval_strategy="steps" if evaluating else "no",
+        eval_steps=fit.evaluate_every or None,
+        eval_on_start=evaluating and not resumed,
+        save_strategy="steps",
+        save_steps=SAVE_EVERY,
+        logging_steps=LOG_EVERY,
+        remove_unused_columns=False,
+        dataloader_drop_last=True,
+        ddp_broadcast_buffers=False,  # processes forward different numbers of chunks, and broadcasts would not match
+        dataloader_pin_memory=device != "cpu",
+    )
+    arguments._n_gpu = min(1, arguments._n_gpu)  # one process, one GPU: several are for torchrun
+    return arguments
+
+
+def common_arguments(folder: Path, seed: int, precision: str, device: str) -> dict[str, Any]:
+    """What the trainers of both kinds of model are given: where save points go, arithmetic, seed, and silence."""
+    return {
+        "output_dir": str(folder),
+        "optim": "adamw_torch",
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "use_cpu": device == "cpu",
+        "seed": seed,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "report_to": "none",
+    }
+
+
+def _finished(state: TrainerState, job: Job) -> bool:
+    return bool(state.global_step >= job.settings.steps) or should_stop(state.log_history, job.fit.patience)
+
+
+def _keep(model: MultiVectorEncoder, job: Job, state: TrainerState, checkpoints: Path) -> int:
+    """Put the weights that are kept into the model; returns their step."""
+    last = int(state.global_step)
+    best = best_step(state.log_history, count_start=job.fit.keep == "best-or-start")
+    kept = last if job.fit.keep == "last" or best is None else best
+    if best_step(state.log_history, count_start=True) == 0 and is_main_process():
+        log.warning("%s: no step was better on dev than the start; the weights of step %d are kept", job.what, kept)
+    if kept == last:
+        return last
+    _load_weights(model, job.start if kept == 0 else checkpoints / f"checkpoint-{kept}")
+    return kept
+
+
+def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:
+    model.load_state_dict(load_checkpoint(str(folder), "cpu").state_dict())
+
+
+def _memory(settings: TrainSettings | DistilSettings) -> AbstractContextManager[None]:
+    section = settings.section
+    return memory_in_words(
+        f"{settings.batch_queries} queries × {settings.passages} passages per step",
+        f"lower '{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a "
+        "new encoder)",
+    )

@@ -1,0 +1,411 @@
+"""Train the query encoder alone, against passage vectors as they lie in θ's index.
+
+A step costs a pass of a few queries and none of any passage, so each query is compared with a whole list of candidates
+and with random passages that the step shares, and nothing has to be indexed again. The student is an ordinary
+checkpoint that searches θ's index.
+
+    loss = KL(target ‖ softmax(score / (T · spread)))
+
+``spread`` is the deviation of θ's scores over a query's candidates: temperatures are in units of the scores they meet.
+The trained weights are then pulled back towards the start: α·student + (1 − α)·θ, with the α of the highest measure on
+dev. α = 0 keeps θ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from colabel.artefacts import Spec, Workspace, build, fingerprint
+from colabel.collective import Knowledge
+from colabel.data import Dataset
+from colabel.data.splits import DEV, TRAIN, stable_fraction
+from colabel.encode import Encoder, open_checkpoint
+from colabel.encode.encoder import no_progress_bars
+from colabel.encode.weights import weights_fingerprint
+from colabel.errors import DataError
+from colabel.index import Index
+from colabel.measures import measure_run
+from colabel.progress import SILENT, Progress
+from colabel.ranking import Bm25, Ranking
+from colabel.ranking.hybrid import standardise, union
+from colabel.settings import QuerySideSettings
+from colabel.teachers.protocol import FloatArray, IntArray, Teacher
+from colabel.teachers.views import TELLING_WORDS, labelled_rows
+from colabel.train.models import STAGE, TrainedModel, open_model
+
+log = logging.getLogger(__name__)
+
+THETA_CANDIDATES, WORD_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 50, 30
+"""Candidates of a training query: θ's first, BM25's first, and BM25's first for its labelled passages."""
+SHARED_PASSAGES = 96
+"""Random passages of a step: without them, scores outside the lists drift and search collapses while the loss falls."""
+TARGET_ENTROPY = 0.5
+"""Mean entropy of the teacher's part of a target, as a share of that of a uniform one; it sets the temperature."""
+STUDENT_TEMPERATURE = 0.5
+WARMUP = 0.1
+GRADIENT_CLIP = 2.0
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+DEV_QUERIES = 200
+DEV_DEPTH = 100
+_HELD = 0.02  # target mass from which a candidate is always in its query's list
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """What a query-side training learns from.
+
+    Attributes:
+        query_ids, texts: the training queries.
+        rows: their candidates, int64 [queries, n], −1 where there are fewer.
+        target: probability of each candidate, float32 [queries, n], rows sum to 1.
+        spread: deviation of θ's scores over a query's candidates, float32 [queries].
+        entropy: of the target, in nats, mean over queries.
+        fingerprint: names everything that the lists depend on.
+    """
+
+    query_ids: Sequence[str]
+    texts: Sequence[str]
+    rows: IntArray
+    target: FloatArray
+    spread: FloatArray
+    entropy: float
+    fingerprint: str
+
+
+def training_lists(
+    queries: Mapping[str, str],
+    rows: IntArray,
+    start_scores: FloatArray,
+    positives: Mapping[str, Sequence[int]],
+    teacher: Teacher | None,
+    *,
+    label_mass: float,
+) -> Lists:
+    """Targets over candidates: ``label_mass`` for the labelled passages, the rest shared out by the teacher.
+
+    Args:
+        queries: query id → text, in the order of ``rows``.
+        start_scores: θ's scores of the candidates.
+        positives: query id → rows of its labelled passages, which must be candidates.
+        teacher: None: hard labels, all mass on the labelled passages.
+    """
+    ids = list(queries)
+    labelled = np.array([np.isin(line, list(positives[one])) for one, line in zip(ids, rows, strict=True)])
+    labelled &= rows >= 0
+    if not labelled.any(axis=1).all():
+        query = ids[int(np.flatnonzero(~labelled.any(axis=1))[0])]
+        raise DataError(f"no labelled passage of the training query '{query}' is among its candidates")
+    free = (rows >= 0) & ~labelled
+    hard = labelled / labelled.sum(axis=1, keepdims=True)
+    if teacher is None:
+        target = hard
+    else:
+        soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
+        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0)
+        target = mass * hard + (1 - mass) * soft
+    scores = np.where(free, start_scores, np.nan)
+    with np.errstate(invalid="ignore"):
+        spread = np.nan_to_num(np.nanstd(scores, axis=1), nan=1.0)
+    parts = [ids, list(queries.values()), rows.tolist(), np.round(target, 6).tolist()]
+    return Lists(
+        ids,
+        list(queries.values()),
+        rows,
+        target.astype(np.float32),
+        np.maximum(spread, 1e-3).astype(np.float32),
+        float(_entropy(target).mean()),
+        fingerprint(parts),
+    )
+
+
+def candidate_rows(
+    dataset: Dataset, knowledge: Knowledge, words: Bm25, word_ranking: Ranking, *, split: str = TRAIN
+) -> tuple[dict[str, str], IntArray, dict[str, list[int]]]:
+    """Training queries with a positive (id → text), their candidates int64 [queries, n], and rows of their positives.
+
+    Candidates are the labelled passages, θ's and BM25's first ones, and what BM25 finds with the labelled passages'
+    telling words.
+    """
+    store, ranked = knowledge.index.store, knowledge.ranking.query_ids
+    labelled_of = labelled_rows(dataset, knowledge.index, split)
+    found = {query: held for query, held in labelled_of.items() if ranked.row(query) >= 0}
+    if not found:
+        raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
+    queries = {query: dataset.queries[query] for query in sorted(found)}
+    labelled = [found[query] for query in queries]
+    parts = [
+        _padded(labelled),
+        _padded([knowledge.ranking.query(query)[0][:THETA_CANDIDATES] for query in queries]),
+        _padded([word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries]),
+        words.rank_words(words.telling_words(labelled, TELLING_WORDS), NEIGHBOUR_CANDIDATES),
+    ]
+    rows = union(*parts)
+    rows[(rows >= 0) & (store.lengths(rows) == 0)] = -1
+    return queries, rows, {query: found[query] for query in queries}
+
+
+def _padded(lines: Sequence[Sequence[int] | npt.NDArray[np.integer]]) -> IntArray:
+    rows = np.full((len(lines), max(map(len, lines), default=0)), -1, dtype=np.int64)
+    for place, line in enumerate(lines):
+        rows[place, : len(line)] = line
+    return rows
+
+
+def sharpened(scores: FloatArray, free: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.float64]:
+    """softmax(z / T) over ``free``, with the one T at which its mean entropy is ``share`` of a uniform target's.
+
+    z are the scores standardised per query, so that neither their scale nor their offset matters.
+    """
+    known = free & np.isfinite(scores)
+    z = standardise(scores, known).astype(np.float64)
+    widest = np.log(np.maximum(known.sum(axis=1), 2))
+    low, high = 1e-3, 1e3
+    for _ in range(50):
+        temperature = np.sqrt(low * high)
+        if (_entropy(_softmax(z / temperature, known)) / widest).mean() > share:
+            high = temperature
+        else:
+            low = temperature
+    return _softmax(z / low, known)
+
+
+def train_query_side(
+    dataset: Dataset,
+    index: Index,
+    start: Path,
+    lists: Lists,
+    out: Path,
+    *,
+    settings: QuerySideSettings | None = None,
+    measure: str = "nDCG@10",
+    name: str = "student",
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> TrainedModel:
+    """Train a student that searches ``index``; without labelled dev queries, α is 0.5.
+
+    Args:
+        start: θ's checkpoint, whose vectors the index holds.
+        measure: by which α is chosen on the dev split.
+    """
+    settings = settings or QuerySideSettings()
+    judged = _judged(dataset)
+    inputs = {
+        "start": weights_fingerprint(str(start)),
+        "index": index.fingerprint,
+        "lists": lists.fingerprint,
+        "dev": fingerprint([sorted(judged.items()), measure]),
+    }
+    kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES}
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        encoder = open_checkpoint(start, device)
+        trained = _Training(encoder, index, lists, settings, seed).run(space, progress)
+        texts = {query: dataset.queries[query] for query in judged}
+        values = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
+        alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
+        _load(encoder, trained, alpha)
+        with no_progress_bars():
+            encoder.model.save(str(space.folder), create_model_card=False)
+        chosen = {str(one): value for one, value in values.items()}
+        summary = {"alpha": alpha, "dev": chosen, "measure": measure, "queries": len(lists.query_ids)}
+        with space.file("training/summary.json") as path:
+            path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        return {**summary, "steps": settings.steps, "target_entropy": lists.entropy}
+
+    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
+    return open_model(out)
+
+
+class _Training:
+    """The steps."""
+
+    def __init__(self, encoder: Encoder, index: Index, lists: Lists, settings: QuerySideSettings, seed: int) -> None:
+        self.encoder, self.store, self.lists, self.settings = encoder, index.store, lists, settings
+        self.draw = np.random.default_rng(seed)
+        lengths = self.store.lengths(np.arange(len(self.store)))
+        self.filled = np.flatnonzero(lengths > 0)
+
+    def run(self, space: Workspace, progress: Progress) -> dict[str, Tensor]:
+        """Train and return the weights; the encoder has its own again."""
+        model, settings = self.encoder.model, self.settings
+        start = {key: value.clone() for key, value in model.state_dict().items()}
+        weights = [one for key, one in model.named_parameters() if "embeddings" not in key]
+        optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
+        task = progress.start("training the query side", settings.steps, "steps")
+        for step, members in zip(range(settings.steps), self._batches(), strict=False):
+            rise, fall = (step + 1) / max(1.0, WARMUP * settings.steps), (settings.steps - step) / settings.steps
+            for group in optimiser.param_groups:
+                group["lr"] = settings.learning_rate * min(rise, fall / (1 - WARMUP), 1.0)
+            loss = self._loss(members)
+            if not torch.isfinite(loss):
+                raise DataError(
+                    f"training diverged: the loss is {float(loss)} at step {step + 1}; lower 'query_side.learning_rate'"
+                )
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(weights, GRADIENT_CLIP)
+            optimiser.step()
+            task.advance()
+        task.close()
+        trained = {key: value.detach().clone() for key, value in model.state_dict().items()}
+        model.load_state_dict(start)
+        return trained
+
+    def _batches(self) -> Iterator[IntArray]:
+        size = min(self.settings.batch_queries, len(self.lists.query_ids))
+        while True:
+            order = self.draw.permutation(len(self.lists.query_ids))
+            for first in range(0, len(order) - size + 1, size):
+                yield order[first : first + size]
+
+    def _loss(self, members: IntArray) -> Tensor:
+        rows, target = self._drawn(members)
+        shared = self.draw.choice(self.filled, min(SHARED_PASSAGES, len(self.filled)), replace=False)
+        queries = self._encode([self.lists.texts[one] for one in members])
+        own = _own_scores(queries, *self._vectors(np.where(rows >= 0, rows, shared[0])))
+        others = _shared_scores(queries, *self._vectors(shared))
+        spread = torch.from_numpy(self.lists.spread[members]).to(queries.device)
+        logits = torch.cat([own, others], dim=1) / (STUDENT_TEMPERATURE * spread[:, None])
+        seen = [np.isin(shared, self.lists.rows[one]) for one in members]  # judged in lists, not by chance
+        absent = torch.from_numpy(np.concatenate([rows < 0, np.array(seen)], axis=1)).to(queries.device)
+        predicted = torch.log_softmax(logits.masked_fill(absent, -1e9), dim=1)[:, : rows.shape[1]]
+        return -(torch.from_numpy(target).to(queries.device) * predicted).sum(dim=1).mean()
+
+    def _drawn(self, members: IntArray) -> tuple[IntArray, FloatArray]:
+        """Each query's list: all candidates that hold target mass, and others drawn over the whole range."""
+        size = self.settings.passages
+        rows = np.full((len(members), size), -1, dtype=np.int64)
+        target = np.zeros((len(members), size), dtype=np.float32)
+        for place, one in enumerate(members):
+            candidates, mass = self.lists.rows[one], self.lists.target[one]
+            places = np.flatnonzero(candidates >= 0)
+            heaviest = places[np.argsort(-mass[places], kind="stable")][: size // 2]
+            held = heaviest[mass[heaviest] >= _HELD]
+            rest = np.setdiff1d(places, held)
+            if len(rest) > size - len(held):
+                chance = 1.0 / (np.arange(len(rest)) + 10.0)  # candidates come best first: more from the top
+                rest = self.draw.choice(rest, size - len(held), replace=False, p=chance / chance.sum())
+            chosen = np.concatenate([held, rest])
+            rows[place, : len(chosen)], target[place, : len(chosen)] = candidates[chosen], mass[chosen]
+        return rows, target / target.sum(axis=1, keepdims=True)
+
+    def _encode(self, texts: Sequence[str]) -> Tensor:
+        """Query vectors [queries, length, dimension] with gradients, zero where padded; no dropout, as in search."""
+        model = self.encoder.model
+        features = model.preprocess(list(texts), prompt=model.prompts.get("query"), task="query")
+        features = {key: value.to(model.device) if hasattr(value, "to") else value for key, value in features.items()}
+        output = model(features, task="query")
+        found: Tensor = output["token_embeddings"] * output["attention_mask"].unsqueeze(-1).to(
+            output["token_embeddings"].dtype
+        )
+        return found
+
+    def _vectors(self, rows: IntArray) -> tuple[Tensor, Tensor]:
+        """Stored vectors [*rows, longest, dimension] and which are tokens, bool [*rows, longest]."""
+        flat = rows.reshape(-1)
+        stored, offsets = self.store.vectors(flat)
+        lengths = np.diff(offsets)
+        present = np.arange(lengths.max())[None] < lengths[:, None]
+        padded = np.zeros((*present.shape, stored.shape[1]), dtype=np.float32)
+        padded[present] = stored
+        device = self.encoder.model.device
+        return (
+            torch.from_numpy(padded).view(*rows.shape, *padded.shape[1:]).to(device),
+            torch.from_numpy(present).view(*rows.shape, -1).to(device),
+        )
+
+
+def _own_scores(queries: Tensor, passages: Tensor, present: Tensor) -> Tensor:
+    """MaxSim of queries [b, l, d] with their own passages [b, n, t, d]: [b, n].
+
+    Only the best token of each passage carries a gradient, so the others are compared outside the graph.
+    """
+    b, n, t, d = passages.shape
+    with torch.no_grad():
+        similarity = torch.matmul(passages.view(b, n * t, d), queries.transpose(1, 2)).view(b, n, t, -1)
+        best = similarity.masked_fill_(~present[..., None], -1e4).argmax(dim=2)
+    chosen = passages.gather(2, best[..., None].expand(-1, -1, -1, d))
+    return torch.einsum("bnld,bld->bn", chosen, queries)
+
+
+def _shared_scores(queries: Tensor, passages: Tensor, present: Tensor) -> Tensor:
+    """MaxSim of queries [b, l, d] with passages [n, t, d] that all of them see: [b, n]."""
+    n, t, d = passages.shape
+    b, length, _ = queries.shape
+    flat = queries.reshape(b * length, d)
+    with torch.no_grad():
+        similarity = torch.matmul(passages.view(n * t, d), flat.T).view(n, t, b * length)
+        best = similarity.masked_fill_(~present[..., None], -1e4).argmax(dim=1)
+    chosen = passages.gather(1, best[..., None].expand(-1, -1, d))
+    return torch.einsum("nkd,kd->nk", chosen, flat).view(n, b, length).sum(dim=2).T
+
+
+def _load(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> None:
+    """Give the encoder, which holds the start, α·trained + (1 − α)·start."""
+    start = encoder.model.state_dict()
+    mixed = {
+        key: torch.lerp(start[key], value, alpha) if value.is_floating_point() else value
+        for key, value in trained.items()
+    }
+    encoder.model.load_state_dict(mixed)
+
+
+def _judged(dataset: Dataset) -> dict[str, dict[str, int]]:
+    """Labels of the dev queries on which α is chosen: those with a relevant passage, drawn by their ids."""
+    if DEV not in dataset.splits:
+        return {}
+    drawn = sorted(dataset.positives(DEV), key=lambda query: stable_fraction(query, "alpha"))[:DEV_QUERIES]
+    return {query: dict(dataset.labels(DEV)[query]) for query in drawn}
+
+
+def _choose(
+    encoder: Encoder,
+    index: Index,
+    trained: Mapping[str, Tensor],
+    texts: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, int]],
+    measure: str,
+    relevant_from: int,
+) -> dict[float, float]:
+    """The mean measure on dev of every α, by searching the whole index."""
+    if not labels:
+        return {}
+    start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
+    values = {}
+    for alpha in ALPHAS:
+        _load(encoder, trained, alpha)
+        rows, scores = index.search(encoder.encode_queries([texts[one] for one in labels]).vectors, DEV_DEPTH)
+        encoder.model.load_state_dict(start)
+        run = {
+            query: {index.store.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
+            for query, line, held in zip(labels, rows, scores, strict=True)
+        }
+        found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
+        values[alpha] = sum(found.values()) / len(found)
+    log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {value:.4f}" for one, value in values.items()))
+    return values
+
+
+def _softmax(logits: npt.NDArray[np.float64], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    masked = np.where(known, logits, -np.inf)
+    highest = masked.max(axis=1, keepdims=True, initial=-1e300)
+    weights = np.where(known, np.exp(masked - highest), 0.0)
+    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
+
+
+def _entropy(target: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Entropy of each line, in nats."""
+    held = np.maximum(np.asarray(target, dtype=np.float64), 1e-300)
+    return np.asarray(-(target * np.log(held)).sum(axis=1))

@@ -1,0 +1,31 @@
+"""Datasets by name, with more query and label files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colabel.data import load_dataset, open_source
+from colabel.errors import UsageError
+from colabel.settings import DataSettings
+
+WriteBeir = Callable[..., Path]
+
+
+def test_extra_labels_replace_a_split(write_beir: WriteBeir, tmp_path: Path) -> None:
+    (tmp_path / "test.qrels").write_text("q2 0 d1 3\n")
+    (tmp_path / "more.tsv").write_text("q9\tanother question\n")
+    settings = DataSettings(
+        source=str(write_beir()), labels={"test": str(tmp_path / "test.qrels")}, queries=(str(tmp_path / "more.tsv"),)
+    )
+    dataset = load_dataset(settings)
+    assert dataset.labels("test") == {"q2": {"d1": 3}}
+    assert dataset.queries["q9"] == "another question"
+
+
+def test_unknown_places(tmp_path: Path) -> None:
+    for source in ("nowhere", "hf:nowhere", "jsonl:nowhere", "pydocs:many", str(tmp_path)):
+        with pytest.raises(UsageError):
+            open_source(DataSettings(source=source))

