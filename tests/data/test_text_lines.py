@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from colabel.data import check, load_dataset
 from colabel.data.formats.folders import read_documents
-from colabel.data.scored_files import parse_trec_line
+from colabel.data.scored_files import parse_line
 from colabel.data.string_table import StringTable
 from colabel.data.text_lines import (
     BEIR_COLUMNS,
@@ -46,9 +46,13 @@ near_files = st.lists(tokens, max_size=25).map("".join).map(str.encode)
 any_files = st.binary(max_size=80) | near_files | near_files.map(gzip.compress)
 
 
+def parse_run_line(text: str) -> object:
+    return parse_line(text, 6)
+
+
 @given(st.text(max_size=60) | st.lists(tokens, max_size=10).map("".join))
 @pytest.mark.parametrize(
-    "parse", [json_row, passage_from_tsv, query_from_tsv, qrel_from_line, parse_trec_line], ids=lambda f: f.__name__
+    "parse", [json_row, passage_from_tsv, query_from_tsv, qrel_from_line, parse_run_line], ids=lambda f: f.__name__
 )
 def test_lines(parse: object, text: str) -> None:
     try:

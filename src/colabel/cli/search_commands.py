@@ -161,7 +161,7 @@ def _read_ids(path: Path | None) -> list[str] | None:
         return None
     from colabel.data.text_lines import Strict, read_lines
 
-    return [line.text.strip() for line in read_lines(path, Strict())]
+    return [line.value.strip() for line in read_lines(path, Strict())]
 
 
 @click.command("search")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from colabel.data.formats import Source
-from colabel.data.load import LabelReader, open_source, read_query_texts, refuse_visible, relevance_cutoff
+from colabel.data.load import open_source, read_labels, read_query_texts, relevance_cutoff
 from colabel.data.passages import verify_ids
-from colabel.data.splits import DEV, TRAIN, hold_out, leaks, split_names
+from colabel.data.splits import DEV, TRAIN, hold_out, leaks
 from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.data.text_lines import Collected, Problem
 from colabel.progress import SILENT, Progress, track
@@ -109,12 +109,7 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
     passage_ids, passage_words = _check_passages(source, problems, progress)
     places: dict[str, tuple[str, int]] = {}
     queries = read_query_texts(source, problems, places)
-    reader = LabelReader(queries, passage_ids, problems, drop_unknown=settings.unknown_labels == "drop")
-    labels: dict[str, Qrels] = {
-        ours: reader.read(source.labels(theirs, problems)) for ours, theirs in split_names(source.splits()).items()
-    }
-    hidden = reader.read(source.hidden(problems))
-    refuse_visible(hidden, labels.get(TRAIN, {}), source.name, problems)
+    labels, hidden = read_labels(source, queries, passage_ids, problems, settings)
     for leak in leaks(labels, queries):
         problems.add(leak.kind, *places[leak.twin], leak.message)
     cutoff, reason = relevance_cutoff(settings, source)

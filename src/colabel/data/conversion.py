@@ -10,11 +10,12 @@ from typing import Any
 from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint
 from colabel.data.dataset import Dataset
 from colabel.data.formats.folders import HIDDEN_FILE, document_text
+from colabel.data.passages import passage_line
 from colabel.data.splits import hidden_labels
 from colabel.data.text_lines import qrel_lines
 from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress, track
-from colabel.types import Passage, Qrel, Qrels
+from colabel.types import Passage, Qrels
 
 
 def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress = SILENT) -> Manifest:
@@ -34,11 +35,8 @@ def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress
 
     def write(space: Workspace) -> Mapping[str, Any]:
         writers[to](space, dataset, progress)
-        return {
-            "passages": len(dataset.passages),
-            "queries": len(dataset.queries),
-            "splits": list(dataset.splits),
-        }
+        counts = {"passages": len(dataset.passages), "queries": len(dataset.queries)}
+        return {**counts, "splits": list(dataset.splits)}
 
     return build(out, plan, write)
 
@@ -59,9 +57,9 @@ def _ordered(labels: Qrels) -> list[Any]:
 
 
 def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "corpus.jsonl", map(_beir_passage, _passages(dataset, progress)))
+    _write_lines(space, "corpus.jsonl", map(passage_line, _passages(dataset, progress)))
     queries = ({"_id": query_id, "text": text} for query_id, text in dataset.queries.items())
-    _write_lines(space, "queries.jsonl", map(_json_line, queries))
+    _write_lines(space, "queries.jsonl", (json.dumps(query, ensure_ascii=False) + "\n" for query in queries))
     for split in dataset.splits:
         _write_lines(space, f"qrels/{split}.tsv", _beir_qrels(dataset.labels(split)))
     if hidden := hidden_labels(dataset):
@@ -74,8 +72,8 @@ def _write_trec(space: Workspace, dataset: Dataset, progress: Progress) -> None:
 
 
 def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    lines = (f"{passage.id}\t{_flat(passage.full_text)}\n" for passage in _passages(dataset, progress))
-    _write_lines(space, "collection.tsv", lines)
+    passages = ((passage.id, passage.full_text) for passage in _passages(dataset, progress))
+    _write_lines(space, "collection.tsv", _tsv(passages))
     _write_splits(space, dataset, "queries", "tsv", "\t")
 
 
@@ -85,11 +83,11 @@ def _write_splits(space: Workspace, dataset: Dataset, name: str, ending: str, se
     for split in dataset.splits:
         queries = dataset.split_queries(split)
         rest = {query_id: text for query_id, text in rest.items() if query_id not in queries}
-        _write_lines(space, f"{name}.{split}.tsv", _tsv_queries(queries))
-        lines = qrel_lines(_labels(dataset.labels(split)))
+        _write_lines(space, f"{name}.{split}.tsv", _tsv(queries.items()))
+        lines = qrel_lines(dataset.labels(split))
         _write_lines(space, f"qrels.{split}.{ending}", (line.replace(" ", separator) for line in lines))
     if rest:
-        _write_lines(space, f"{name}.unlabelled.tsv", _tsv_queries(rest))
+        _write_lines(space, f"{name}.unlabelled.tsv", _tsv(rest.items()))
 
 
 def _write_lines(space: Workspace, name: str, lines: Iterable[str]) -> None:
@@ -103,31 +101,13 @@ def _passages(dataset: Dataset, progress: Progress) -> Iterable[Passage]:
     return track(dataset.passages, progress, "writing passages", len(dataset.passages), "passages")
 
 
-def _beir_passage(passage: Passage) -> str:
-    metadata = {"metadata": dict(passage.metadata)} if passage.metadata else {}
-    return _json_line({"_id": passage.id, "title": passage.title, "text": passage.text, **metadata})
-
-
-def _json_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
-
-
-def _tsv_queries(queries: Mapping[str, str]) -> Iterator[str]:
-    return (f"{query_id}\t{_flat(text)}\n" for query_id, text in queries.items())
-
-
-def _flat(text: str) -> str:
-    """Tab-separated files have one record per line: any white space becomes a space."""
-    return " ".join(text.split())
+def _tsv(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """One record per line: any white space in a text becomes a space."""
+    return (f"{name}\t{' '.join(text.split())}\n" for name, text in texts)
 
 
 def _beir_qrels(labels: Qrels) -> Iterator[str]:
     yield "query-id\tcorpus-id\tscore\n"
-    for label in _labels(labels):
-        yield f"{label.query_id}\t{label.passage_id}\t{label.grade}\n"
-
-
-def _labels(labels: Qrels) -> Iterator[Qrel]:
-    return (
-        Qrel(query_id, passage_id, grade) for query_id, rels in labels.items() for passage_id, grade in rels.items()
-    )
+    for line in qrel_lines(labels):
+        query_id, _, passage_id, grade = line.split(" ")
+        yield f"{query_id}\t{passage_id}\t{grade}"

@@ -63,10 +63,10 @@ class Dataset:
             >>> caves.passages[0].text, caves.queries, caves.labels("train")
             ('A cave in a glacier.', {'q1': 'ice cave'}, {'q1': {'d1': 1}})
         """
-        from colabel.data.formats.in_memory import RecordsSource
+        from colabel.data.formats.in_memory import records_source
         from colabel.data.load import read_dataset
 
-        source = RecordsSource(passages, queries, labels, name)
+        source = records_source(passages, queries, labels, name)
         return read_dataset(source, DataSettings(source=name), cache=cache)
 
     @property

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 from colabel.data.dataset import Dataset
-from colabel.data.formats import FORMATS, Source
+from colabel.data.formats import FORMATS, Format, Source
+from colabel.data.formats.base import Stream, nothing
 from colabel.data.formats.clicks import CLICKS, Clicks, read_clicks
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
 from colabel.data.splits import DEV, TRAIN, hide_labels, hold_out, leaks, split_names
@@ -25,7 +26,6 @@ from colabel.data.text_lines import (
     UNKNOWN_PASSAGE,
     UNKNOWN_QUERY,
     Collected,
-    Kind,
     Located,
     Problems,
     Strict,
@@ -62,12 +62,7 @@ def read_dataset(
     problems = Strict()
     passages = open_passages(source, problems, cache, progress)
     queries = read_query_texts(source, problems)
-    reader = LabelReader(queries, passages.ids, problems, drop_unknown=settings.unknown_labels == "drop")
-    labels: dict[str, Qrels] = {
-        ours: reader.read(source.labels(theirs, problems)) for ours, theirs in split_names(source.splits()).items()
-    }
-    hidden: Qrels = reader.read(source.hidden(problems))
-    refuse_visible(hidden, labels.get(TRAIN, {}), source.name, problems)
+    labels, hidden = read_labels(source, queries, passages.ids, problems, settings)
     had_dev = DEV in labels
     labels, hidden = _settle_splits(labels, hidden, queries, settings.holdout, problems)
     dataset = Dataset(
@@ -75,7 +70,7 @@ def read_dataset(
         passages=passages,
         queries=queries,
         relevant_from=relevance_cutoff(settings, source)[0],
-        provenance=source.provenance(),
+        provenance=source.provenance,
         warnings=problems.summarise(),
         _labels=labels,
         _hidden=hidden,
@@ -131,11 +126,39 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
         UsageError: there is no such file or folder, or it holds no known format.
     """
     known, name = _format_of(settings.source)
-    base = (known or _recognised(Path(name))).open(name, settings, cache)
-    return cast("Source", _Extended(base, settings)) if settings.queries or settings.labels else base
+    source = (known or _recognised(Path(name))).open(name, settings, cache)
+    if not settings.queries and not settings.labels:
+        return source
+    columns = {**BEIR_COLUMNS, **settings.columns}
+    files = {split: path for split, path in settings.labels.items() if split != CLICKS}
+    labels: dict[str, Stream[Qrel]] = {
+        **source.labels,
+        **{split: partial(read_qrels, Path(path), columns=columns) for split, path in files.items()},
+    }
+    found = Collected()
+    # A click log fills train alone where there are labels to test with.
+    log = settings.labels.get(CLICKS)
+    clicks = read_clicks(Path(log), settings.min_clicks, not labels, found) if log else Clicks([], {})
+
+    def queries(problems: Problems) -> Iterator[Located[Query]]:
+        yield from source.queries(problems)
+        for path in settings.queries:
+            yield from read_queries(Path(path), problems, columns)
+        for problem in found:
+            problems.add(problem.kind, problem.file, problem.line, problem.message)
+        yield from clicks.queries
+
+    for split, clicked in clicks.labels.items():
+        labels[split] = partial(_both, labels.get(split, nothing), clicked)
+    return dataclasses.replace(source, queries=queries, labels=labels)
 
 
-def _format_of(source: str) -> tuple[type[Source] | None, str]:
+def _both(stream: Stream[Qrel], clicked: Iterable[Located[Qrel]], problems: Problems) -> Iterator[Located[Qrel]]:
+    yield from stream(problems)
+    yield from clicked
+
+
+def _format_of(source: str) -> tuple[Format | None, str]:
     """The format that a prefix names and what stands behind it; None and all of it where there is no prefix."""
     prefix, colon, name = source.partition(":")
     for known in FORMATS:
@@ -144,7 +167,7 @@ def _format_of(source: str) -> tuple[type[Source] | None, str]:
     return None, source
 
 
-def _recognised(path: Path) -> type[Source]:
+def _recognised(path: Path) -> Format:
     """The format of a path without a prefix."""
     expected = "; expected " + ", ".join(known.spelling for known in FORMATS)
     try:
@@ -161,7 +184,7 @@ def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
     """The lowest relevant grade and where it comes from: settings, a conversion, TREC-DL's custom, or 1."""
     if settings.relevant_from is not None:
         return settings.relevant_from, "data.relevant_from"
-    converted = source.provenance().get("relevant_from")
+    converted = source.provenance.get("relevant_from")
     if converted is not None:
         return int(converted), "kept by colabel convert"
     if re.search(r"trec-dl|dl-?(19|20)(\b|-)", source.name.lower()):
@@ -188,45 +211,6 @@ def _settle_splits(
     return labels, hidden
 
 
-class _Extended:
-    """A source with more query files, and label files that add to or replace its splits; all else is the base's."""
-
-    def __init__(self, base: Source, settings: DataSettings) -> None:
-        self.base, self.columns = base, {**BEIR_COLUMNS, **settings.columns}
-        self.query_files = settings.queries
-        self.label_files = {split: path for split, path in settings.labels.items() if split != CLICKS}
-        self.log, self.least = settings.labels.get(CLICKS, ""), settings.min_clicks
-        self._clicks: Clicks | None = None
-
-    def clicks(self, problems: Problems) -> Clicks:
-        """The click log, read once; it fills train alone where there are labels to test with."""
-        if self._clicks is None:
-            alone = not self.base.splits() and not self.label_files
-            empty = Clicks([], {})
-            self._clicks = read_clicks(Path(self.log), self.least, alone, problems) if self.log else empty
-        return self._clicks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.base, name)
-
-    def queries(self, problems: Problems) -> Iterator[Located[Query]]:
-        yield from self.base.queries(problems)
-        for path in self.query_files:
-            yield from read_queries(Path(path), problems, self.columns)
-        yield from self.clicks(problems).queries
-
-    def splits(self) -> tuple[str, ...]:
-        clicked = self.clicks(Collected()).labels
-        return tuple(sorted({*self.base.splits(), *self.label_files, *clicked}))
-
-    def labels(self, split: str, problems: Problems) -> Iterator[Located[Qrel]]:
-        if split in self.label_files:
-            yield from read_qrels(Path(self.label_files[split]), problems, self.columns)
-        elif split in self.base.splits():
-            yield from self.base.labels(split, problems)
-        yield from self.clicks(problems).labels.get(split, ())
-
-
 def read_query_texts(
     source: Source, problems: Problems, places: dict[str, tuple[str, int]] | None = None
 ) -> dict[str, str]:
@@ -246,12 +230,23 @@ def read_query_texts(
     return texts
 
 
-def refuse_visible(hidden: Qrels, train: Qrels, file: str, problems: Problems) -> None:
-    """Report labels that are hidden and visible at once: they would count as found again without being found."""
-    for query_id, labels in hidden.items():
-        for passage_id in labels.keys() & train.get(query_id, {}).keys():
+def read_labels(
+    source: Source, queries: Container[str], passages: Container[str], problems: Problems, settings: DataSettings
+) -> tuple[dict[str, Qrels], Qrels]:
+    """The labels of all splits, and the hidden ones of train.
+
+    A label that is hidden and visible at once is a problem: it would count as found again without being found.
+    """
+    reader = LabelReader(queries, passages, problems, drop_unknown=settings.unknown_labels == "drop")
+    labels: dict[str, Qrels] = {
+        ours: reader.read(source.labels[theirs](problems)) for ours, theirs in split_names(source.labels).items()
+    }
+    hidden = reader.read(source.hidden(problems))
+    for query_id, rels in hidden.items():
+        for passage_id in rels.keys() & labels.get(TRAIN, {}).get(query_id, {}).keys():
             message = f"query '{query_id}', passage '{passage_id}' is both hidden and visible in train"
-            problems.add(HIDDEN_AND_VISIBLE, file, None, message)
+            problems.add(HIDDEN_AND_VISIBLE, source.name, None, message)
+    return labels, hidden
 
 
 class Everything:
@@ -282,53 +277,32 @@ class LabelReader:
         drop_unknown: bool,
         negative_is_zero: bool = False,
     ) -> None:
-        self._queries = queries
-        self._passages = passages
-        self._problems = problems
-        self._drop_unknown = drop_unknown
-        self._negative_is_zero = negative_is_zero
+        self._queries, self._passages, self._problems = queries, passages, problems
+        self._drop_unknown, self._negative_is_zero = drop_unknown, negative_is_zero
         self.negative: dict[str, dict[str, int]] = {}
 
     def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
         """Query id → passage id → grade."""
         labels: dict[str, dict[str, int]] = {}
-        for located in stream:
-            label = located.value
-            grade = self._counted(located)
-            if grade is None or self._unknown(located):
-                continue
-            known = labels.setdefault(label.query_id, {})
-            pair = f"query '{label.query_id}', passage '{label.passage_id}'"
-            before = known.get(label.passage_id)
-            if before is None:
-                known[label.passage_id] = grade
+        for label, file, line, _ in stream:
+            query_id, passage_id, grade = label.query_id, label.passage_id, label.grade
+            if grade < 0 and self._negative_is_zero:
+                self.negative.setdefault(query_id, {})[passage_id] = grade
+                grade = 0
+            before = labels.get(query_id, {}).get(passage_id)
+            pair = f"query '{query_id}', passage '{passage_id}'"
+            drop = DROPPED_LABEL if self._drop_unknown else None
+            if grade < 0:
+                self._problems.add(BAD_GRADE, file, line, f"the grade is {grade}; expected 0 or more")
+            elif query_id not in self._queries:
+                self._problems.add(drop or UNKNOWN_QUERY, file, line, f"query '{query_id}' does not exist")
+            elif passage_id not in self._passages:
+                self._problems.add(drop or UNKNOWN_PASSAGE, file, line, f"passage '{passage_id}' does not exist")
+            elif before is None:
+                labels.setdefault(query_id, {})[passage_id] = grade
             elif before == grade:
-                self._report(REPEATED_LABEL, located, f"{pair} appears twice")
+                self._problems.add(REPEATED_LABEL, file, line, f"{pair} appears twice")
             else:
-                self._report(CONFLICTING_LABEL, located, f"{pair} has grade {grade} here and {before} before")
+                message = f"{pair} has grade {grade} here and {before} before"
+                self._problems.add(CONFLICTING_LABEL, file, line, message)
         return labels
-
-    def _counted(self, located: Located[Qrel]) -> int | None:
-        """The grade that a label counts with; None for one that was reported."""
-        grade = located.value.grade
-        if grade >= 0:
-            return grade
-        if self._negative_is_zero:
-            self.negative.setdefault(located.value.query_id, {})[located.value.passage_id] = grade
-            return 0
-        self._report(BAD_GRADE, located, f"the grade is {grade}; expected 0 or more")
-        return None
-
-    def _unknown(self, located: Located[Qrel]) -> bool:
-        label = located.value
-        if label.query_id not in self._queries:
-            kind, what = UNKNOWN_QUERY, f"query '{label.query_id}'"
-        elif label.passage_id not in self._passages:
-            kind, what = UNKNOWN_PASSAGE, f"passage '{label.passage_id}'"
-        else:
-            return False
-        self._report(DROPPED_LABEL if self._drop_unknown else kind, located, f"{what} does not exist")
-        return True
-
-    def _report(self, kind: Kind, located: Located[Qrel], message: str) -> None:
-        self._problems.add(kind, located.file, located.line, message)

@@ -17,15 +17,7 @@ import numpy as np
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.data.formats import LineFile, Source
 from colabel.data.string_table import StringTable, StringTableBuilder
-from colabel.data.text_lines import (
-    BEIR_COLUMNS,
-    DUPLICATE_PASSAGE,
-    EMPTY_FILE,
-    Malformed,
-    Problems,
-    json_row,
-    passage_from_row,
-)
+from colabel.data.text_lines import DUPLICATE_PASSAGE, EMPTY_FILE, Malformed, Problems, passage_from_json
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress, track
 from colabel.types import Passage
@@ -41,12 +33,7 @@ class PassageTable:
     """
 
     def __init__(
-        self,
-        path: Path,
-        parse: Callable[[str], Passage],
-        offsets: np.ndarray,
-        ids: StringTable,
-        fingerprint: str,
+        self, path: Path, parse: Callable[[str], Passage], offsets: np.ndarray, ids: StringTable, fingerprint: str
     ) -> None:
         self.ids = ids
         self.fingerprint = fingerprint
@@ -107,10 +94,6 @@ class PassageTable:
         return self.ids.rows(passage_ids)
 
 
-def _parse_unpacked(text: str) -> Passage:
-    return passage_from_row(json_row(text), BEIR_COLUMNS)
-
-
 def open_passages(
     source: Source, problems: Problems, cache: Path | None = None, progress: Progress = SILENT
 ) -> PassageTable:
@@ -127,45 +110,45 @@ def open_passages(
             stack.pop_all()
             weakref.finalize(table, folder.cleanup)
             return table
-    line_file = source.line_file()
     try:
-        corpus = source.corpus_fingerprint()
+        corpus = source.fingerprint()
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=str(error.filename or source.name)) from None
-    plan = Spec("passages", {"provenance": source.provenance()}, {"corpus": corpus}, format=1)
-    target = cache / "passages"
-    manifest = build(target, plan, lambda space: _write(space, source, line_file, problems, progress))
-    ids = StringTable.open(target, "ids")
-    offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
-    opened = line_file or LineFile(target / _UNPACKED, _parse_unpacked)
-    return PassageTable(opened.path, opened.parse, offsets, ids, manifest.inputs["corpus"])
+    plan = Spec("passages", {"provenance": dict(source.provenance)}, {"corpus": corpus}, format=1)
+    build(cache / "passages", plan, lambda space: _write(space, source, problems, progress))
+    return _open(cache / "passages", source.line_file)
 
 
 def open_unpacked(cache: Path) -> PassageTable | None:
     """Open passages that were unpacked into a cache, without their source; None where there are none."""
-    target = cache / "passages"
-    if not (target / _UNPACKED).is_file():
-        return None
-    manifest = read_manifest(target, "passages")
-    offsets = np.load(target / "offsets.npy", mmap_mode="r", allow_pickle=False)
-    ids = StringTable.open(target, "ids")
-    return PassageTable(target / _UNPACKED, _parse_unpacked, offsets, ids, manifest.inputs["corpus"])
+    return _open(cache / "passages", None) if (cache / "passages" / _UNPACKED).is_file() else None
 
 
-def _write(
-    space: Workspace, source: Source, line_file: LineFile | None, problems: Problems, progress: Progress
-) -> dict[str, Any]:
+def _open(folder: Path, line_file: LineFile | None) -> PassageTable:
+    path, parse = line_file or LineFile(folder / _UNPACKED, passage_from_json)
+    offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
+    corpus = read_manifest(folder, "passages").inputs["corpus"]
+    return PassageTable(path, parse, offsets, StringTable.open(folder, "ids"), corpus)
+
+
+def _write(space: Workspace, source: Source, problems: Problems, progress: Progress) -> dict[str, Any]:
     """Offsets and ids of every passage; the text as well where it cannot be read in place."""
-    ids = StringTableBuilder()
+    ids, offsets, lines, end = StringTableBuilder(), array("q"), array("q"), 0
+    file = source.name
     with ExitStack() as stack:
         unpacked: IO[bytes] | None = None
-        if line_file is None:
+        if source.line_file is None:
             path = stack.enter_context(space.file(_UNPACKED))
             unpacked = stack.enter_context(path.open("wb", buffering=_READ_AHEAD))
-        file, offsets, lines, end = _collect(source, unpacked, ids, problems, progress)
-    if line_file is not None:
-        end = line_file.path.stat().st_size
-    offsets.append(end)
+        passages = track(source.passages(problems), progress, "reading passages", None, "passages")
+        for located in passages:
+            passage, file, line, offset = located
+            ids.append(passage.id)
+            lines.append(line)
+            offsets.append(end if unpacked else offset)
+            if unpacked:
+                end += unpacked.write(passage_line(passage).encode("utf-8"))
+    offsets.append(end if source.line_file is None else source.line_file.path.stat().st_size)
     table = ids.finish()
     verify_ids(table, file, lines, problems)
     table.save(space, "ids")
@@ -183,27 +166,8 @@ def verify_ids(table: StringTable, file: str, lines: Sequence[int], problems: Pr
         problems.add(DUPLICATE_PASSAGE, file, lines[later], message)
 
 
-def _collect(
-    source: Source,
-    unpacked: IO[bytes] | None,
-    ids: StringTableBuilder,
-    problems: Problems,
-    progress: Progress,
-) -> tuple[str, array[int], array[int], int]:
-    """Read the source once: its file, byte offsets, line numbers, and the size of what was unpacked."""
-    file, offsets, lines, end = source.name, array("q"), array("q"), 0
-    for located in track(source.passages(problems), progress, "reading passages", None, "passages"):
-        passage, file = located.value, located.file
-        ids.append(passage.id)
-        lines.append(located.line)
-        if unpacked is None:
-            offsets.append(located.offset)
-            continue
-        row: dict[str, Any] = {"_id": passage.id, "title": passage.title, "text": passage.text}
-        if passage.metadata:
-            row["metadata"] = dict(passage.metadata)
-        raw = json.dumps(row, ensure_ascii=False, default=str).encode("utf-8") + b"\n"
-        unpacked.write(raw)
-        offsets.append(end)
-        end += len(raw)
-    return file, offsets, lines, end
+def passage_line(passage: Passage) -> str:
+    """A passage as a line of BEIR's ``corpus.jsonl``."""
+    row = {"_id": passage.id, "title": passage.title, "text": passage.text}
+    metadata = {"metadata": dict(passage.metadata)} if passage.metadata else {}
+    return json.dumps({**row, **metadata}, ensure_ascii=False, default=str) + "\n"

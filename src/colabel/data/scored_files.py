@@ -7,8 +7,6 @@
 ``{"query_id": …, "passage_id": …, "score": …}``, JSON lines
 ``{query: {passage: score}}``, JSON as pytrec_eval, BEIR and ranx write it
 Parquet with ``query_id``, ``passage_id`` and ``teacher_score`` (as labels are exported) or ``score``
-
-Another format of one record per line is a parser from a line to :data:`Scores` and its entry in ``_COLUMNS``.
 """
 
 from __future__ import annotations
@@ -18,10 +16,12 @@ import logging
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from colabel.data.formats.catalogue import arrow_errors
 from colabel.data.text_lines import (
     BAD_COLUMNS,
     BAD_FIELD,
@@ -31,10 +31,10 @@ from colabel.data.text_lines import (
     Strict,
     as_id,
     check_id,
-    check_unicode,
-    id_field,
     json_row,
+    numbered,
     open_binary,
+    parse_rows,
     read_lines,
     read_records,
     required_field,
@@ -53,9 +53,14 @@ SCORE_FORMATS = (
 )
 Scores = tuple[ScoredPassage, ...]
 
-_NUMBERS = ("rank", "score", "teacher_score")  # as a header of three columns names the third
+_COLUMNS = {
+    3: "query, passage, rank or score",
+    4: "query, passage, rank, score",
+    5: "positive score, negative score, query, positive, negative",
+    6: "query, Q0, passage, rank, score, system name",
+}
+_NUMBERS = ("rank", "score", "teacher_score")  # what a header calls the last column
 _LARGEST = 3.4028235e38  # rounds to the largest float32, with which some programs mark "never"
-_PARQUET_MAGIC = b"PAR1"
 _BATCH = 65_536
 
 
@@ -75,21 +80,20 @@ def read_scores(path: Path, *, ranks: bool = True) -> Iterator[Located[ScoredPas
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such score file; expected {SCORE_FORMATS}")
-    if _starts_with(path, _PARQUET_MAGIC):
+    if _is_parquet(path):
         return _read_parquet(path)
     first = next(read_lines(path, Collected()), None)
-    if first is None or _is_trec(first.text):
-        return _read_table(path, parse_trec_line)
-    if first.text.lstrip().startswith("{"):
-        return _read_table(path, parse_json_line) if _is_json_line(first.text) else _read_json(path)
-    columns = first.text.split()
+    text = first.value if first else ""
+    columns = text.split()
+    if text.lstrip().startswith("{") and not _parses(partial(parse_line, wanted=6), text):
+        return _read_table(path, parse_json_line) if _is_json_line(text) else _read_json(path)
     if len(columns) == 3:
         return _read_pairs(path, columns[2].lower(), ranks)
     if len(columns) == 4:
         return _read_ranking(path)
-    if len(columns) not in _COLUMNS:
-        raise DataError(f"{len(columns)} columns; expected {SCORE_FORMATS}", file=str(path), line=first.number)
-    return _read_table(path, _COLUMNS[len(columns)])
+    if first and len(columns) not in _COLUMNS:
+        raise DataError(f"{len(columns)} columns; expected {SCORE_FORMATS}", file=str(path), line=first.line)
+    return _read_table(path, partial(parse_line, wanted=len(columns) or 6))
 
 
 def run_line(scored: ScoredPassage, system: str) -> str:
@@ -101,60 +105,47 @@ def run_line(scored: ScoredPassage, system: str) -> str:
     return f"{scored.query_id} Q0 {scored.passage_id} {scored.rank} {scored.score:.9g} {system}"
 
 
-def parse_trec_line(text: str) -> Scores:
-    """``query Q0 passage rank score tag``.
+def parse_line(text: str, wanted: int) -> Scores | None:
+    """The scores on a line of ``wanted`` columns; None for a header.
 
     Only the score orders a run, as in trec_eval. Some programs write ranks as 1.0 or -1; others are taken for a slip
     of columns.
-    """
-    query_id, _, passage_id, rank, score, _ = _columns(text, "query, Q0, passage, rank, score, system name")
-    return (ScoredPassage(check_id(query_id), check_id(passage_id), _whole_rank(rank), _number(score)),)
 
-
-def parse_ranking_line(text: str) -> Scores | None:
-    """``query passage rank score``; None for a header."""
-    query_id, passage_id, rank, score = _columns(text, "query, passage, rank, score")
-    if (rank.lower(), score.lower()) == ("rank", "score"):
-        return None
-    return (ScoredPassage(check_id(query_id), check_id(passage_id), _whole_rank(rank), _number(score)),)
-
-
-def parse_pair_line(text: str) -> Scores | None:
-    """``query passage number``, the number as the score; None for a header."""
-    query_id, passage_id, number = _columns(text, "query, passage, rank or score")
-    if number.lower() in _NUMBERS:
-        return None
-    return (ScoredPassage(check_id(query_id), check_id(passage_id), 0, _number(number)),)
-
-
-def parse_triple_line(text: str) -> Scores:
-    """``positive-score negative-score query positive negative``: two pairs of one query.
-
-    >>> [(one.passage_id, one.score) for one in parse_triple_line("9.5\\t-1.25\\tq1\\td7\\td9")]
+    >>> [(one.passage_id, one.score) for one in parse_line("9.5\\t-1.25\\tq1\\td7\\td9", 5)]
     [('d7', 9.5), ('d9', -1.25)]
     """
-    high, low, query_id, positive, negative = _columns(
-        text, "positive score, negative score, query, positive, negative"
-    )
-    pairs = ((positive, high), (negative, low))
-    return tuple(ScoredPassage(check_id(query_id), check_id(passage), 0, _number(score)) for passage, score in pairs)
+    columns = text.split()
+    if len(columns) != wanted:
+        raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected {wanted}: {_COLUMNS[wanted]}")
+    if wanted == 5:
+        high, low, query_id, positive, negative = columns
+        return _scored(query_id, positive, high), _scored(query_id, negative, low)
+    if wanted == 6:
+        query_id, _, passage_id, rank, score, _ = columns
+        return (_scored(query_id, passage_id, score, rank),)
+    if columns[-1].lower() in _NUMBERS:
+        return None
+    return (_scored(columns[0], columns[1], columns[-1], columns[2] if wanted == 4 else "0"),)
+
+
+def _scored(query_id: str, passage_id: str, score: str, rank: str = "0") -> ScoredPassage:
+    if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", rank):
+        raise Malformed(BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
+    return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), _number(score))
 
 
 def parse_json_line(text: str) -> Scores:
     """``{"query_id": …, "passage_id": …, "score": …}``."""
     row = json_row(text)
-    score = required_field(row, "score")
-    return (ScoredPassage(id_field(row, "query_id"), id_field(row, "passage_id"), 0, _json_number(score, "the score")),)
+    query_id, passage_id, score = (required_field(row, name) for name in ("query_id", "passage_id", "score"))
+    return (_from_json(query_id, passage_id, score),)
 
 
-_COLUMNS: dict[int, Callable[[str], Scores | None]] = {5: parse_triple_line, 6: parse_trec_line}
-
-
-def _columns(text: str, names: str) -> list[str]:
-    columns, wanted = text.split(), names.count(",") + 1
-    if len(columns) != wanted:
-        raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected {wanted}: {names}")
-    return columns
+def _from_json(query_id: Any, passage_id: Any, score: Any) -> ScoredPassage:
+    pair = as_id(query_id, "query_id"), as_id(passage_id, "passage_id")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise Malformed(BAD_FIELD, f"the score of passage '{pair[1]}' is a {type(score).__name__}; expected a number")
+    return ScoredPassage(*pair, 0, _finite(float(score) if abs(score) <= _LARGEST else math.nan, str(score)))
 
 
 def _number(text: str) -> float:
@@ -166,45 +157,30 @@ def _number(text: str) -> float:
     return _finite(value, text)
 
 
-def _json_number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Malformed(BAD_FIELD, f"{what} is a {type(value).__name__}; expected a number")
-    return _finite(float(value) if abs(value) <= _LARGEST else math.nan, str(value))
-
-
 def _finite(value: float, text: str) -> float:
     if not abs(value) <= _LARGEST:
         raise Malformed(BAD_FIELD, f"the score is {text[:40]!r}; expected a finite number that fits into 32 bits")
     return value
 
 
-def _whole_rank(text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", text):
-        raise Malformed(BAD_FIELD, f"the rank is {text[:40]!r}; expected a whole number")
-    return int(float(text))
-
-
-def _starts_with(path: Path, magic: bytes) -> bool:
+def _is_parquet(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(magic)) == magic
+            return file.read(4) == b"PAR1"
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=str(path)) from None
 
 
-def _is_trec(text: str) -> bool:
+def _parses(parse: Callable[[str], object], text: str) -> bool:
     try:
-        parse_trec_line(text)
+        parse(text)
     except Malformed:
         return False
     return True
 
 
 def _is_json_line(text: str) -> bool:
-    try:
-        return not isinstance(json_row(text).get("query_id", {}), Mapping)
-    except Malformed:
-        return False
+    return _parses(json_row, text) and not isinstance(json_row(text).get("query_id", {}), Mapping)
 
 
 def _read_table(path: Path, parse: Callable[[str], Scores | None]) -> Iterator[Located[ScoredPassage]]:
@@ -218,7 +194,7 @@ def _read_table(path: Path, parse: Callable[[str], Scores | None]) -> Iterator[L
 def _read_ranking(path: Path) -> Iterator[Located[ScoredPassage]]:
     """A file of four columns; one in which no rank is 0 or 1 has other columns, such as those of labels."""
     starts = False
-    for located in _read_table(path, parse_ranking_line):
+    for located in _read_table(path, partial(parse_line, wanted=4)):
         starts = starts or located.value.rank in (0, 1)
         yield located
     if not starts:
@@ -235,7 +211,7 @@ def _read_pairs(path: Path, header: str, ranks: bool) -> Iterator[Located[Scored
     if ranks:
         ranks = header == "rank" if header in _NUMBERS else _are_ranks(path)
         log.info("%s: three columns, read as query, passage, %s", path, "rank" if ranks else "score")
-    for located in _read_table(path, parse_pair_line):
+    for located in _read_table(path, partial(parse_line, wanted=3)):
         query_id, passage_id, value = located.value.query_id, located.value.passage_id, located.value.score
         yield located._replace(value=ScoredPassage(query_id, passage_id, int(value), -value)) if ranks else located
 
@@ -248,7 +224,7 @@ def _are_ranks(path: Path) -> bool:
     """
     last: dict[str, float] = {}
     rises = falls = early = True
-    for located in _read_table(path, parse_pair_line):
+    for located in _read_table(path, partial(parse_line, wanted=3)):
         query_id, value = located.value.query_id, located.value.score
         if not (value.is_integer() and 0 <= value < 1e9):
             return False
@@ -273,13 +249,11 @@ def _read_json(path: Path) -> Iterator[Located[ScoredPassage]]:
     file = str(path)
     try:
         with open_binary(path) as stream:
-            found = json.loads(stream.read().decode("utf-8-sig"), object_pairs_hook=_without_doubles)
+            found = json.loads(stream.read().decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         what = "JSON lines without query_id" if error.msg == "Extra data" else f"not JSON ({error.msg})"
         line = 1 if error.msg == "Extra data" else error.lineno
         raise DataError(f"{what}; expected {SCORE_FORMATS}", file=file, line=line) from None
-    except Malformed as error:
-        raise DataError(str(error), file=file) from None
     except (ValueError, EOFError, OSError, RecursionError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", file=file) from None
     for query_id, answers in found.items():
@@ -290,49 +264,29 @@ def _read_json(path: Path) -> Iterator[Located[ScoredPassage]]:
             )
         for passage_id, score in answers.items():
             try:
-                query = check_unicode(check_id(query_id), "query")
-                passage = check_unicode(check_id(passage_id), "passage")
-                number = _json_number(score, f"the score of passage '{passage_id}'")
+                yield Located(_from_json(query_id, passage_id, score), file, 0)
             except Malformed as error:
                 raise DataError(f"query {query_id!a}: {error} ({error.kind.remedy})", file=file) from None
-            yield Located(ScoredPassage(query, passage, 0, number), file, 0)
-
-
-def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise Malformed(BAD_FIELD, f"{twice!a} appears twice in one JSON object; a run names each once")
-    return found
 
 
 def _read_parquet(path: Path) -> Iterator[Located[ScoredPassage]]:
-    import pyarrow as pa
+    rows = (row for row in numbered(_parquet_rows(path), str(path)) if row.value[2] is not None)
+    return parse_rows(rows, lambda row: _from_json(*row), Strict())
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[Any, ...]]:
+    """Query id, passage id and score, which is None where there is none."""
     import pyarrow.parquet as pq
 
-    file = str(path)
-    try:
-        with pq.ParquetFile(path) as table:
-            present = table.schema_arrow.names
-            score = "score" if "score" in present and "teacher_score" not in present else "teacher_score"
-            wanted = ["query_id", "passage_id", score]
-            for name in wanted:
-                if name not in present:
-                    shown = ", ".join(map(str, present[:12])) or "none"
-                    raise DataError(f"no column '{name}' (there is {shown})", file=file)
-            number = 0
-            for batch in table.iter_batches(_BATCH, columns=wanted):
-                columns = (batch.column(name).to_pylist() for name in wanted)
-                for query_id, passage_id, value in zip(*columns, strict=True):
-                    number += 1
-                    if value is None or (isinstance(value, float) and math.isnan(value)):
-                        continue
-                    try:
-                        pair = as_id(query_id, "query_id"), as_id(passage_id, "passage_id")
-                        yield Located(ScoredPassage(*pair, 0, _json_number(value, "the score")), file, number)
-                    except Malformed as error:
-                        raise DataError(f"row {number}: {error} ({error.kind.remedy})", file=file) from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"not a Parquet file that can be read: {reason}", file=file) from None
+    with arrow_errors(path), pq.ParquetFile(path) as table:
+        present = table.schema_arrow.names
+        score = "score" if "score" in present and "teacher_score" not in present else "teacher_score"
+        wanted = ["query_id", "passage_id", score]
+        for name in wanted:
+            if name not in present:
+                shown = ", ".join(map(str, present[:12])) or "none"
+                raise DataError(f"no column '{name}' (there is {shown})", file=str(path))
+        for batch in table.iter_batches(_BATCH, columns=wanted):
+            query_ids, passage_ids, scores = (batch.column(name).to_pylist() for name in wanted)
+            known = (None if isinstance(value, float) and math.isnan(value) else value for value in scores)
+            yield from zip(query_ids, passage_ids, known, strict=True)

@@ -15,13 +15,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from colabel.errors import DataError, location
-from colabel.types import Passage, Qrel, Query
+from colabel.types import Passage, Qrel, Qrels, Query
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R")
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
@@ -38,7 +39,6 @@ BEIR_COLUMNS: Mapping[str, str] = {
 """Role → column name. A text role may join several columns: ``"abstract+body"``."""
 
 _QREL_HEADERS = {"query-id", "query_id", "qid", "queryid", "query"}
-_MAX_GRADE_DIGITS = 6
 _BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -94,37 +94,29 @@ class Problem:
     message: str
 
 
-class Problems(Protocol):
-    """Where readers report problems."""
-
-    def add(self, kind: Kind, file: str, line: int | None, message: str) -> None:
-        """Take note of a problem, or raise."""
-
-
 class Collected:
     """Keeps every problem, up to ``limit`` of each kind (the rest is counted)."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self.limit = limit
         self.counts: Counter[str] = Counter()
-        self._problems: dict[str, list[Problem]] = {}
+        self._problems: dict[Kind, list[Problem]] = {}
 
     def add(self, kind: Kind, file: str, line: int | None, message: str) -> None:
         """Keep the problem."""
         self.counts[kind.name] += 1
-        kept = self._problems.setdefault(kind.name, [])
-        if len(kept) < self.limit:
-            kept.append(Problem(kind, file, line, message))
+        if self.counts[kind.name] <= self.limit:
+            self._problems.setdefault(kind, []).append(Problem(kind, file, line, message))
 
     def __iter__(self) -> Iterator[Problem]:
         """All kept problems, fatal kinds first, in the order they were found within a kind."""
-        for kept in sorted(self._problems.values(), key=lambda kept: not kept[0].kind.fatal):
-            yield from kept
+        for kind in sorted(self._problems, key=lambda kind: not kind.fatal):
+            yield from self._problems[kind]
 
     @property
     def fatal(self) -> int:
         """How many fatal problems there are."""
-        return sum(self.counts[name] for name, kept in self._problems.items() if kept[0].kind.fatal)
+        return sum(self.counts[kind.name] for kind in self._problems if kind.fatal)
 
 
 class Strict:
@@ -149,12 +141,17 @@ class Strict:
         return dict(self.counts)
 
 
-class TextLine(NamedTuple):
-    """A line without its end; ``offset`` is its first byte in the (unpacked) file."""
+Problems = Collected | Strict
+"""Where readers report problems."""
 
-    number: int
-    offset: int
-    text: str
+
+class Located(NamedTuple, Generic[T]):
+    """A record with its place: a line of a file (or a row of a table), and the byte at which the line starts."""
+
+    value: T
+    file: str
+    line: int
+    offset: int = -1
 
 
 def is_gzip(path: Path) -> bool:
@@ -173,7 +170,7 @@ def open_binary(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def read_lines(path: Path, problems: Problems) -> Iterator[TextLine]:
+def read_lines(path: Path, problems: Problems) -> Iterator[Located[str]]:
     """Yield the non-blank lines; a line that is not UTF-8 is reported and left out."""
     name = str(path)
     carriage_returns = 0
@@ -195,7 +192,7 @@ def read_lines(path: Path, problems: Problems) -> Iterator[TextLine]:
                     problems.add(BAD_UTF8, name, number, f"not UTF-8 at byte {error.start + 1} of the line")
                     continue
                 if text and not text.isspace():
-                    yield TextLine(number, start, text)
+                    yield Located(text, name, number, start)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         problems.add(BAD_GZIP, name, number or None, f"the gzip data breaks off or is damaged after this line: {error}")
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
@@ -203,15 +200,6 @@ def read_lines(path: Path, problems: Problems) -> Iterator[TextLine]:
         problems.add(UNREADABLE, name, None, f"cannot be read: {reason}")
     if carriage_returns:
         problems.add(CRLF, name, None, f"{carriage_returns} lines end in CR LF")
-
-
-class Located(NamedTuple, Generic[T]):
-    """A record with its place: a line of a file (or a row of a table), and the byte at which the line starts."""
-
-    value: T
-    file: str
-    line: int
-    offset: int = -1
 
 
 class Malformed(Exception):  # noqa: N818 - not an error of ours: it never leaves the readers
@@ -222,18 +210,27 @@ class Malformed(Exception):  # noqa: N818 - not an error of ours: it never leave
         self.kind = kind
 
 
-def read_records(path: Path, parse: Callable[[str], T], problems: Problems) -> Iterator[Located[T]]:
-    """Parse every line of a file, reporting what cannot be parsed and warning of empty passages."""
-    file = str(path)
-    for line in read_lines(path, problems):
+def parse_rows(rows: Iterable[Located[R]], parse: Callable[[R], T], problems: Problems) -> Iterator[Located[T]]:
+    """Parse every row, reporting what cannot be parsed and warning of empty passages."""
+    for row, file, line, offset in rows:
         try:
-            value = parse(line.text)
+            value = parse(row)
         except Malformed as error:
-            problems.add(error.kind, file, line.number, str(error))
+            problems.add(error.kind, file, line, str(error))
             continue
-        if isinstance(value, Passage):
-            warn_if_empty(value, file, line.number, problems)
-        yield Located(value, file, line.number, line.offset)
+        if isinstance(value, Passage) and not value.full_text:
+            problems.add(EMPTY_PASSAGE, file, line, f"passage '{value.id}' has neither title nor text")
+        yield Located(value, file, line, offset)
+
+
+def read_records(path: Path, parse: Callable[[str], T], problems: Problems) -> Iterator[Located[T]]:
+    """Parse every line of a file."""
+    return parse_rows(read_lines(path, problems), parse, problems)
+
+
+def numbered(rows: Iterable[R], file: str) -> Iterator[Located[R]]:
+    """Rows with their numbers, from 1."""
+    return (Located(row, file, number) for number, row in enumerate(rows, start=1))
 
 
 def without_header(rows: Iterable[Located[T | None]], problems: Problems) -> Iterator[Located[T]]:
@@ -243,12 +240,6 @@ def without_header(rows: Iterable[Located[T | None]], problems: Problems) -> Ite
             yield Located(value, file, line, offset)
         elif number > 0:
             problems.add(BAD_COLUMNS, file, line, "a header line inside the file")
-
-
-def warn_if_empty(passage: Passage, file: str, line: int, problems: Problems) -> None:
-    """Report a passage in which there is nothing to read."""
-    if not passage.full_text:
-        problems.add(EMPTY_PASSAGE, file, line, f"passage '{passage.id}' has neither title nor text")
 
 
 def json_row(text: str) -> Row:
@@ -267,28 +258,25 @@ def json_row(text: str) -> Row:
 def passage_from_row(row: Row, columns: Mapping[str, str]) -> Passage:
     """A passage; the title column may be absent, and so may BEIR's ``metadata``, an object."""
     passage_id = id_field(row, columns["passage_id"])
-    title_column = columns["passage_title"]
-    title = _text(row, title_column, optional=True) if title_column else ""
-    metadata = row.get("metadata")
-    text = _text(row, columns["passage_text"], optional=False)
+    title = joined_text(row, columns["passage_title"].split("+"))
+    text, metadata = _text(row, columns["passage_text"]), row.get("metadata")
     return Passage(passage_id, title, text, metadata if isinstance(metadata, dict) else {})
+
+
+def passage_from_json(text: str, columns: Mapping[str, str] = BEIR_COLUMNS) -> Passage:
+    """A passage from a line of JSON."""
+    return passage_from_row(json_row(text), columns)
 
 
 def query_from_row(row: Row, columns: Mapping[str, str]) -> Query:
     """A query with a non-empty text."""
-    return make_query(id_field(row, columns["query_id"]), _text(row, columns["query_text"], optional=False))
+    return make_query(id_field(row, columns["query_id"]), _text(row, columns["query_text"]))
 
 
 def qrel_from_row(row: Row, columns: Mapping[str, str]) -> Qrel:
     """A label; where the grade column is set to "", every row means "relevant" (clicks often have no grade)."""
-    grade_column = columns["label_grade"]
-    grade = required_field(row, grade_column) if grade_column else 1
+    grade = required_field(row, columns["label_grade"]) if columns["label_grade"] else 1
     return Qrel(id_field(row, columns["label_query"]), id_field(row, columns["label_passage"]), grade_of(grade))
-
-
-def passage_columns(columns: Mapping[str, str]) -> dict[str, str]:
-    """The columns on which the contents of a collection depend."""
-    return {role: columns[role] for role in ("passage_id", "passage_title", "passage_text")}
 
 
 def make_query(query_id: str, text: str) -> Query:
@@ -301,13 +289,19 @@ def make_query(query_id: str, text: str) -> Query:
 def passage_from_tsv(text: str) -> Passage:
     """``id<TAB>text`` as in MS MARCO's collection.tsv."""
     passage_id, body = _two_columns(text)
-    return Passage(check_id(passage_id), "", body)
+    return Passage(passage_id, "", body)
 
 
 def query_from_tsv(text: str) -> Query:
     """``id<TAB>text`` as in MS MARCO's queries.*.tsv."""
-    query_id, body = _two_columns(text)
-    return make_query(check_id(query_id), body)
+    return make_query(*_two_columns(text))
+
+
+def _two_columns(text: str) -> tuple[str, str]:
+    first, tab, rest = text.partition("\t")
+    if not tab:
+        raise Malformed(BAD_COLUMNS, "no tab; expected an id, a tab and the text")
+    return check_id(first), rest
 
 
 def qrel_from_line(text: str) -> Qrel | None:
@@ -315,25 +309,21 @@ def qrel_from_line(text: str) -> Qrel | None:
     columns = text.split("\t") if text.count("\t") == 2 else text.split()
     if columns and columns[0].lower() in _QREL_HEADERS and not columns[-1].lstrip("-").isdigit():
         return None
-    if len(columns) == 3:
-        query_id, passage_id, grade = columns
-    elif len(columns) == 4:
-        query_id, _, passage_id, grade = columns
-    else:
+    if len(columns) not in (3, 4):
         run = "; six are those of a run, and labels come before runs" if len(columns) == 6 else ""
         raise Malformed(
             BAD_COLUMNS,
             f"{len(columns)} columns; expected 3 (query, passage, grade) or 4 (query, iteration, passage, grade){run}",
         )
+    query_id, passage_id, grade = columns[0], columns[-2], columns[-1]
     return Qrel(check_id(query_id.strip()), check_id(passage_id.strip()), grade_of(grade.strip()))
 
 
 def read_qrels(path: Path, problems: Problems, columns: Mapping[str, str] = BEIR_COLUMNS) -> Iterator[Located[Qrel]]:
     """Labels from a BEIR, TREC or JSONL file; which one is seen from the name and the number of columns."""
     if is_jsonl(path):
-        yield from read_records(path, lambda text: qrel_from_row(json_row(text), columns), problems)
-        return
-    yield from without_header(read_records(path, qrel_from_line, problems), problems)
+        return read_records(path, lambda text: qrel_from_row(json_row(text), columns), problems)
+    return without_header(read_records(path, qrel_from_line, problems), problems)
 
 
 def read_queries(path: Path, problems: Problems, columns: Mapping[str, str] = BEIR_COLUMNS) -> Iterator[Located[Query]]:
@@ -359,13 +349,6 @@ def check_id(value: str) -> str:
     return value
 
 
-def _two_columns(text: str) -> tuple[str, str]:
-    first, tab, rest = text.partition("\t")
-    if not tab:
-        raise Malformed(BAD_COLUMNS, "no tab; expected an id, a tab and the text")
-    return first, rest
-
-
 def id_field(row: Row, column: str) -> str:
     """The id in a column of a row."""
     return as_id(required_field(row, column), column)
@@ -380,19 +363,26 @@ def as_id(value: Any, column: str) -> str:
     return check_id(check_unicode(value, column))
 
 
-def _text(row: Row, columns: str, *, optional: bool) -> str:
+def _text(row: Row, columns: str) -> str:
     names = columns.split("+")
-    if not optional and not any(name in row for name in names):
+    if not any(name in row for name in names):
         required_field(row, columns)  # raises: none of the columns is there
+    return joined_text(row, names)
+
+
+def joined_text(row: Row, columns: Iterable[str], *, numbers: bool = False) -> str:
+    """The texts in some columns of a row, joined; with ``numbers`` these are texts, too. NaN is pandas' empty cell."""
     parts = []
-    for column in names:
+    for column in columns:
         value = row.get(column)
-        if value is None:
+        if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+            value = None if value != value else str(value)  # noqa: PLR0124 - NaN
+        if value is None or value == "":
             continue
         if not isinstance(value, str):
             raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
         parts.append(check_unicode(value, column))
-    return " ".join(part for part in parts if part)
+    return " ".join(parts)
 
 
 def required_field(row: Row, column: str) -> Any:
@@ -414,17 +404,14 @@ def check_unicode(value: str, column: str) -> str:
 
 def grade_of(value: Any) -> int:
     """A grade as a number or as text; exports of tables write 2.0 for 2."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        text = str(value) if abs(value) < 10**_MAX_GRADE_DIGITS else ""
-    else:
-        text = value if isinstance(value, str) else ""
-    if not re.fullmatch(rf"-?[0-9]{{1,{_MAX_GRADE_DIGITS}}}", text):
+    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,6}", str(value)[:8]):
         raise Malformed(BAD_GRADE, f"the grade is {str(value)[:40]!r}; expected a whole number")
-    return int(text)
+    return int(value)
 
 
-def qrel_lines(labels: Iterable[Qrel]) -> Iterator[str]:
+def qrel_lines(labels: Qrels) -> Iterator[str]:
     """TREC qrels lines."""
-    return (f"{label.query_id} 0 {label.passage_id} {label.grade}\n" for label in labels)
+    for query_id, grades in labels.items():
+        yield from (f"{query_id} 0 {passage_id} {grade}\n" for passage_id, grade in grades.items())

@@ -22,7 +22,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.labels.artefact import Flag, LabelBlock, Labels
 from colabel.labels.statistics import missing_ranks, probabilities
 from colabel.progress import SILENT, Progress, Task
-from colabel.types import Qrel, ScoredPassage
+from colabel.types import ScoredPassage
 
 if TYPE_CHECKING:
     import pyarrow
@@ -288,10 +288,8 @@ def _write_trec(space: Workspace, source: _Source) -> int:
                 for rank, (passage_id, score) in enumerate(ranked, start=1):
                     file.write(run_line(ScoredPassage(query_id, passage_id, rank, score), labels.teacher) + "\n")
             source.task.advance(len(block.query_ids))
-    grades = source.dataset.labels(labels.split).items()
-    judged = (Qrel(query_id, passage, grade) for query_id, found in grades for passage, grade in found.items())
     with space.file("qrels.trec") as path, path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(qrel_lines(judged))
+        file.writelines(qrel_lines(source.dataset.labels(labels.split)))
     return pairs
 
 

@@ -37,7 +37,7 @@ from colabel.errors import ArtefactError, ColabelError, UsageError
 from colabel.labels.artefact import LabelBlock, Labels
 from colabel.labels.export import check_dataset
 from colabel.labels.statistics import best_labelled, missing_ranks, unlabelled
-from colabel.types import Qrel, Qrels
+from colabel.types import Qrels
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Knowledge
@@ -307,10 +307,8 @@ def write_missing(
     check_missing_file(path, with_labels=visible is not None, force=force)
     kind = path.suffix.lower()
     if kind == ".qrels":
-        known = [
-            Qrel(query, passage, value) for query, rels in (visible or {}).items() for passage, value in rels.items()
-        ]
-        text = "".join(qrel_lines([*known, *(Qrel(label.query_id, label.passage_id, grade) for label in found)]))
+        text = "".join(qrel_lines(visible or {}))
+        text += "".join(line for one in found for line in qrel_lines({one.query_id: {one.passage_id: grade}}))
     elif kind == ".jsonl":
         text = "".join(json.dumps(label.as_dict(), ensure_ascii=False) + "\n" for label in found)
     elif kind == ".json":

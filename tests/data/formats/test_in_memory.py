@@ -70,7 +70,7 @@ def test_what_cannot_be_used_is_refused() -> None:
         Dataset.from_records("text")
     with pytest.raises(DataError, match="record 1 of passages is a int"):
         Dataset.from_records([1])
-    with pytest.raises(DataError, match="no 'passage_id'"):
+    with pytest.raises(DataError, match="no field 'passage_id'"):
         Dataset.from_records(["one"], {"q": "x"}, [{"query_id": "q"}])
     with pytest.raises(DataError, match="passage 'd9' does not exist"):
         Dataset.from_records({"d1": "x"}, {"q1": "y"}, {"q1": ["d9"]})

@@ -10,10 +10,11 @@ from scipy.sparse import csr_array
 
 from colabel.artefacts import fingerprint
 from colabel.data.formats import Source
-from colabel.data.pydocs import PydocsSource
+from colabel.data.pydocs import open_pydocs
 from colabel.data.pydocs.collection import SIMILARITY, shingles, words
 from colabel.data.text_lines import Strict
-from colabel.errors import SettingsError, UsageError
+from colabel.errors import UsageError
+from colabel.settings import DataSettings
 from colabel.types import Passage, Qrel, Query
 
 
@@ -21,12 +22,12 @@ class Loaded:
     """Everything a source offers, read once."""
 
     def __init__(self, size: int | None = None) -> None:
-        self.source: Source = PydocsSource(size)
+        self.source: Source = open_pydocs(str(size or ""), DataSettings(source="pydocs"), None)
         problems = Strict()
         self.passages: list[Passage] = [row.value for row in self.source.passages(problems)]
         self.queries: list[Query] = [row.value for row in self.source.queries(problems)]
         self.labels: dict[str, list[Qrel]] = {
-            split: [row.value for row in self.source.labels(split, problems)] for split in self.source.splits()
+            split: [row.value for row in stream(problems)] for split, stream in self.source.labels.items()
         }
         self.hidden: list[Qrel] = [row.value for row in self.source.hidden(problems)]
 
@@ -133,11 +134,11 @@ def test_splits_share_no_query(whole: Loaded) -> None:
 def test_rows_are_located(whole: Loaded) -> None:
     first, second, *_ = whole.source.queries(Strict())
     assert (first.file, first.line, second.line) == ("pydocs", 1, 2)
-    assert whole.source.line_file() is None
+    assert whole.source.line_file is None
 
 
-def test_provenance_names_all_libraries() -> None:
-    versions = PydocsSource().provenance()
+def test_provenance_names_all_libraries(whole: Loaded) -> None:
+    versions = whole.source.provenance
     assert set(versions) == {"numpy", "scipy", "sklearn", "pandas", "torch", "networkx", "matplotlib"}
     assert versions["numpy"] == np.__version__
 
@@ -151,15 +152,13 @@ def test_size_keeps_cross_references(whole: Loaded, size: int) -> None:
     assert set(part.queries) <= set(whole.queries)
     assert len(part.queries) > 0.4 * size
     assert part.mean_relevant() == pytest.approx(whole.mean_relevant(), rel=0.1)
-    assert part.source.corpus_fingerprint() != whole.source.corpus_fingerprint()
+    assert part.source.fingerprint() != whole.source.fingerprint()
 
 
 def test_size_beyond_the_end_is_all(whole: Loaded) -> None:
     assert Loaded(10**6).digest() == whole.digest()
 
 
-def test_wrong_size_and_split_are_refused() -> None:
-    with pytest.raises(SettingsError, match="at least 1"):
-        PydocsSource(0)
-    with pytest.raises(UsageError, match="no split 'validation'"):
-        PydocsSource().labels("validation", Strict())
+def test_a_wrong_size_is_refused() -> None:
+    with pytest.raises(UsageError, match="a number of passages"):
+        open_pydocs("0", DataSettings(source="pydocs:0"), None)

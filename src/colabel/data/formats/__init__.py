@@ -1,24 +1,24 @@
-"""The collection formats, one class each. Another format is a class like these and its entry in ``FORMATS``."""
+"""The collection formats. Another one is a function that opens a :class:`Source`, and its entry in ``FORMATS``."""
 
-from colabel.data.formats.base import LineFile, Source
-from colabel.data.formats.catalogue import CatalogueSource
-from colabel.data.formats.columns import HuggingFaceSource, JsonlSource
-from colabel.data.formats.documents import DocumentsSource
-from colabel.data.formats.folders import BeirSource, MsMarcoSource, TrecSource
-from colabel.data.formats.irds import IrdsSource
-from colabel.data.pydocs import PydocsSource
+from colabel.data.formats.base import Format, LineFile, Source
+from colabel.data.formats.catalogue import is_catalogue, open_catalogue
+from colabel.data.formats.columns import open_hugging_face, open_jsonl
+from colabel.data.formats.documents import holds_documents, open_documents
+from colabel.data.formats.folders import BEIR, MS_MARCO, TREC
+from colabel.data.formats.irds import open_irds
+from colabel.data.pydocs import open_pydocs
 
-FORMATS: tuple[type[Source], ...] = (
-    BeirSource,
-    MsMarcoSource,
-    TrecSource,
-    IrdsSource,
-    HuggingFaceSource,
-    JsonlSource,
-    PydocsSource,
-    CatalogueSource,
-    DocumentsSource,
+FORMATS = (
+    BEIR,
+    MS_MARCO,
+    TREC,
+    Format("irds:ID", open_irds, prefix="irds", is_path=False),
+    Format("hf:FOLDER", open_hugging_face, prefix="hf"),
+    Format("jsonl:FILE", open_jsonl, prefix="jsonl"),
+    Format("pydocs or pydocs:N", open_pydocs, prefix="pydocs", is_path=False, bare=True),
+    Format("a catalogue (.csv, .tsv, .jsonl or .parquet)", open_catalogue, is_catalogue),
+    Format("a folder of .txt, .md or .html files", open_documents, holds_documents),
 )
 """In the order in which a path is offered to them and messages list them."""
 
-__all__ = ["FORMATS", "LineFile", "Source"]
+__all__ = ["FORMATS", "Format", "LineFile", "Source"]

@@ -1,92 +1,77 @@
-"""What every collection format offers: a name by which users ask for it, and streams of records with their places."""
+"""What every collection format gives: streams of records with their places."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 from colabel.data.text_lines import Located, Problems
 from colabel.settings import DataSettings
 from colabel.types import Passage, Qrel, Query
 
+T = TypeVar("T")
+Stream = Callable[[Problems], Iterator[Located[T]]]
+"""Reads records from the start, any number of times; what is wrong with single records is reported."""
+
 
 class LineFile(NamedTuple):
-    """A plain file with one passage per line: what random access needs."""
+    """A plain file with one passage per line: what random access needs. ``parse`` can be pickled."""
 
     path: Path
     parse: Callable[[str], Passage]
 
 
-class Source(ABC):
-    """A collection in one format. Streams can be read any number of times; nothing is kept in memory.
+def nothing(problems: Problems) -> Iterator[Any]:
+    """A stream without records."""
+    return iter(())
 
-    A source reports what is wrong with single records; what is wrong between records (duplicates, unknown ids) is
-    found by :mod:`colabel.data.checking` and :mod:`colabel.data.load`.
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A collection in one format; nothing of it is kept in memory.
+
+    What is wrong between records (duplicates, unknown ids) is found by :mod:`colabel.data.checking` and
+    :mod:`colabel.data.load`.
 
     Attributes:
-        prefix: what stands before the colon in ``PREFIX:NAME``; empty for formats that :meth:`recognises` finds.
-        spelling: how users name a collection of this format, for messages and help.
+        name: what reports call it.
+        fingerprint: computes the name of the corpus' contents.
+        provenance: format and origin (library versions where the text comes from libraries), for manifests.
+        labels: the label sets by their own names.
+        hidden: labels of train queries that no training code may see: set aside for label-quality studies.
+        line_file: the corpus file if its lines can be read in place; None where it must be unpacked first.
+    """
+
+    name: str
+    passages: Stream[Passage]
+    fingerprint: Callable[[], str]
+    provenance: Mapping[str, str]
+    queries: Stream[Query] = nothing
+    labels: Mapping[str, Stream[Qrel]] = dataclasses.field(default_factory=dict)
+    hidden: Stream[Qrel] = nothing
+    line_file: LineFile | None = None
+
+
+class Format(NamedTuple):
+    """How users name a collection of a format, and what opens it.
+
+    Attributes:
+        spelling: how users name it, for messages and help.
+        open: opens what stands behind the prefix; the folder is for what a source keeps of its own work.
+        recognises: whether a path without a prefix is of this format.
+        prefix: what stands before the colon in ``PREFIX:NAME``; empty for formats that are recognised.
         is_path: whether NAME is a path, relative to the recipe that names it.
         bare: whether the prefix alone names a collection, too.
     """
 
-    prefix: ClassVar[str] = ""
-    spelling: ClassVar[str]
-    is_path: ClassVar[bool] = True
-    bare: ClassVar[bool] = False
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        """Whether a path without a prefix is of this format."""
-        return False
-
-    @classmethod
-    @abstractmethod
-    def open(cls, name: str, settings: DataSettings, cache: Path | None) -> Self:
-        """Open what stands behind the prefix; ``cache`` is a folder for what a source keeps of its own work.
-
-        Raises:
-            UsageError: there is no such collection.
-        """
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What reports call it."""
-
-    @abstractmethod
-    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
-        """All passages in the collection's order."""
-
-    def queries(self, problems: Problems) -> Iterator[Located[Query]]:
-        """All queries of all splits."""
-        return iter(())
-
-    def splits(self) -> tuple[str, ...]:
-        """Names of the label sets, sorted."""
-        return ()
-
-    def labels(self, split: str, problems: Problems) -> Iterator[Located[Qrel]]:
-        """The labels of one split."""
-        return iter(())
-
-    def hidden(self, problems: Problems) -> Iterator[Located[Qrel]]:
-        """Labels of train queries that no training code may see: set aside for label-quality studies."""
-        return iter(())
-
-    def line_file(self) -> LineFile | None:
-        """The corpus file if its lines can be read in place; None where it must be unpacked first."""
-        return None
-
-    @abstractmethod
-    def corpus_fingerprint(self) -> str:
-        """Names the contents of the corpus."""
-
-    @abstractmethod
-    def provenance(self) -> dict[str, str]:
-        """Format and origin (library versions where the text comes from libraries), for manifests."""
+    spelling: str
+    open: Callable[[str, DataSettings, Path | None], Source]
+    recognises: Callable[[Path], bool] = lambda path: False
+    prefix: str = ""
+    is_path: bool = True
+    bare: bool = False
 
 
 def existing(path: Path) -> Path | None:

@@ -6,27 +6,27 @@ not grow with them.
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from colabel.artefacts import file_fingerprint, fingerprint
 from colabel.data.formats.base import Source
 from colabel.data.text_lines import (
-    BAD_FIELD,
     Located,
-    Malformed,
     Problems,
+    Row,
     Strict,
     as_id,
-    check_unicode,
+    joined_text,
     json_row,
+    numbered,
+    parse_rows,
     read_records,
-    warn_if_empty,
 )
 from colabel.errors import DataError, UsageError
 from colabel.settings import DataSettings
@@ -47,7 +47,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """Role → the names of columns that mean it, the likeliest first; case, spaces and hyphens do not matter."""
 
-_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_JSON_LINES = (".jsonl", ".ndjson")
+_ENDINGS = (".csv", ".tsv", ".parquet", *_JSON_LINES)
 _BATCH = 4096
 
 
@@ -75,10 +76,7 @@ def find_roles(columns: Sequence[str], given: Mapping[str, str], place: str) -> 
     Raises:
         UsageError: no column holds text, or one that was named is not there.
     """
-    found = {
-        role: given[f"passage_{role}"] if f"passage_{role}" in given else find_column(role, columns)
-        for role in ("id", "title", "text")
-    }
+    found = {role: given.get(f"passage_{role}", find_column(role, columns)) for role in ("id", "title", "text")}
     shown = ", ".join(map(str, columns)) or "none"
     for role, value in found.items():
         for name in filter(None, value.split("+")):
@@ -93,26 +91,18 @@ def find_roles(columns: Sequence[str], given: Mapping[str, str], place: str) -> 
     return Roles(found["id"], title, text)
 
 
-def passage_of(row: Mapping[str, Any], roles: Roles, number: int) -> Passage:
-    """A row as a passage; without an id column, the number of the row is the id."""
-    passage_id = as_id(row.get(roles.id), roles.id) if roles.id else str(number)
-    used = {roles.id, *roles.title, *roles.text}
-    metadata = {name: value for name, value in row.items() if name not in used and not _missing(value)}
-    return Passage(passage_id, _joined(row, roles.title), _joined(row, roles.text), metadata)
+def row_passages(rows: Iterable[Located[Row]], roles: Roles, problems: Problems) -> Iterator[Located[Passage]]:
+    """Rows as passages; without an id column, the number of a row is its id."""
+    used, numbers = {roles.id, *roles.title, *roles.text}, itertools.count(1)
 
+    def parse(row: Row) -> Passage:
+        number = next(numbers)
+        passage_id = as_id(row.get(roles.id), roles.id) if roles.id else str(number)
+        metadata = {name: value for name, value in row.items() if name not in used and not _missing(value)}
+        title, text = (joined_text(row, columns, numbers=True) for columns in (roles.title, roles.text))
+        return Passage(passage_id, title, text, metadata)
 
-def _joined(row: Mapping[str, Any], columns: tuple[str, ...]) -> str:
-    parts = []
-    for column in columns:
-        value = row.get(column)
-        if _missing(value):
-            continue
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
-            raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
-        parts.append(check_unicode(value, column))
-    return " ".join(parts)
+    return parse_rows(rows, parse, problems)
 
 
 def _missing(value: Any) -> bool:
@@ -120,22 +110,22 @@ def _missing(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-def is_table(path: Path) -> bool:
-    """Whether a name says that a file is a table.
+def _ending(path: Path) -> str:
+    return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
-    >>> is_table(Path("shop/products.csv.gz")), is_table(Path("recipe.toml"))
-    (True, False)
-    """
-    return path.name.lower().removesuffix(".gz").endswith(_ENDINGS)
+
+def is_catalogue(path: Path) -> bool:
+    """Whether it is a file that is called like a table: ``shop/products.csv.gz``."""
+    return _ending(path) in _ENDINGS and path.is_file()
 
 
 def table_columns(path: Path) -> list[str]:
     """The names of a file's columns; in JSONL, the fields of its first row."""
-    name = path.name.lower().removesuffix(".gz")
-    if name.endswith((".jsonl", ".ndjson")):
-        return list(next(iter(read_records(path, json_row, Strict()))).value) if path.stat().st_size else []
-    with _arrow_errors(path):
-        if name.endswith(".parquet"):
+    if _ending(path) in _JSON_LINES:
+        first = next(read_records(path, json_row, Strict()), None)
+        return list(first.value) if first else []
+    with arrow_errors(path):
+        if _ending(path) == ".parquet":
             import pyarrow.parquet as pq
 
             return list(pq.read_schema(path).names)
@@ -143,118 +133,62 @@ def table_columns(path: Path) -> list[str]:
             return list(reader.schema.names)
 
 
-def read_table(path: Path, problems: Problems) -> Iterator[Located[Mapping[str, Any]]]:
+def read_table(path: Path, problems: Problems) -> Iterator[Located[Row]]:
     """The rows of a file in their order, streamed; cells of CSV and TSV are strings as they stand."""
-    name, file, number = path.name.lower().removesuffix(".gz"), str(path), 0
-    if name.endswith((".jsonl", ".ndjson")):
-        yield from read_records(path, json_row, problems)
-        return
-    with _arrow_errors(path):
-        if name.endswith(".parquet"):
-            import pyarrow.parquet as pq
+    if _ending(path) in _JSON_LINES:
+        return read_records(path, json_row, problems)
+    return numbered(_table_rows(path), str(path))
 
+
+def _table_rows(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
+    with arrow_errors(path):
+        if _ending(path) == ".parquet":
             with pq.ParquetFile(path) as table:
                 for batch in table.iter_batches(_BATCH):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield Located(row, file, number)
-            return
-        with _open_csv(path) as reader:
-            names = reader.schema.names
-        with _open_csv(path, names) as reader:
-            for batch in reader:
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Located(row, file, number)
+                    yield from batch.to_pylist()
+        else:
+            with _open_csv(path, table_columns(path)) as reader:
+                for batch in reader:
+                    yield from batch.to_pylist()
 
 
 def _open_csv(path: Path, names: Sequence[str] = ()) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
-    separator = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
     return csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
-        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter="\t" if _ending(path) == ".tsv" else ",", newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
     )
 
 
-class _arrow_errors:  # noqa: N801 - used as a function
-    """Turns what pyarrow raises into an error with the file's name."""
+@contextmanager
+def arrow_errors(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises into an error with the file's name."""
+    import pyarrow as pa
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Only leaving matters."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        import pyarrow as pa
-
-        if isinstance(error, pa.ArrowException | OSError | UnicodeDecodeError):
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise DataError(f"cannot be read as a table: {reason}", file=str(self.path)) from None
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"cannot be read as a table: {reason}", file=str(path)) from None
 
 
-@dataclasses.dataclass(frozen=True)
-class CatalogueSource(Source):
+def open_catalogue(name: str, settings: DataSettings, cache: Path | None) -> Source:
     """A catalogue without queries and labels of its own; ``[data]`` names a click log, or query and label files."""
-
-    path: Path
-    given: Mapping[str, str]
-
-    spelling = "a catalogue (.csv, .tsv, .jsonl or .parquet)"
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        """Whether it is a file that is called like a table."""
-        return is_table(path) and path.is_file()
-
-    @classmethod
-    def open(cls, name: str, settings: DataSettings, cache: Path | None) -> Self:
-        """The file; which columns are read is logged."""
-        source = cls(Path(name), settings.columns)
-        roles = source.roles
-        log.info(
-            "%s: id is %s, title %s, text %s; other columns are kept as metadata",
-            name,
-            *(f"'{'+'.join(part) if isinstance(part, tuple) else part}'" if part else "not given" for part in roles),
-        )
-        return source
-
-    @cached_property
-    def roles(self) -> Roles:
-        """The columns that are read."""
-        return find_roles(table_columns(self.path), self.given, str(self.path))
-
-    @property
-    def name(self) -> str:
-        """The file's name without its endings."""
-        return self.path.name.split(".")[0]
-
-    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
-        """A passage per row."""
-        return located_passages(read_table(self.path, problems), self.roles, problems)
-
-    def corpus_fingerprint(self) -> str:
-        """Of the file's bytes and the columns that are read."""
-        return fingerprint([file_fingerprint(self.path), list(map(str, self.roles))])
-
-    def provenance(self) -> dict[str, str]:
-        """Format and file."""
-        return {"format": "table", "file": self.path.name}
-
-
-def located_passages(
-    rows: Iterable[Located[Mapping[str, Any]]], roles: Roles, problems: Problems
-) -> Iterator[Located[Passage]]:
-    """Rows as passages; what cannot be read is reported."""
-    for number, (row, file, line, _) in enumerate(rows, start=1):
-        try:
-            passage = passage_of(row, roles, number)
-        except Malformed as error:
-            problems.add(error.kind, file, line, str(error))
-            continue
-        warn_if_empty(passage, file, line, problems)
-        yield Located(passage, file, line)
+    path = Path(name)
+    roles = find_roles(table_columns(path), settings.columns, name)
+    log.info(
+        "%s: id is %s, title %s, text %s; other columns are kept as metadata",
+        name,
+        *(f"'{'+'.join(part) if isinstance(part, tuple) else part}'" if part else "not given" for part in roles),
+    )
+    return Source(
+        name=path.name.split(".")[0],
+        passages=lambda problems: row_passages(read_table(path, problems), roles, problems),
+        fingerprint=lambda: fingerprint([file_fingerprint(path), list(map(str, roles))]),
+        provenance={"format": "table", "file": path.name},
+    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from colabel.data.formats.catalogue import find_column, is_table, read_table, table_columns
+from colabel.data.formats.catalogue import find_column, is_catalogue, read_table, table_columns
 from colabel.data.splits import TEST, TRAIN, normalise_query, stable_fraction
 from colabel.data.string_table import string_hash
 from colabel.data.text_lines import (
@@ -18,8 +17,10 @@ from colabel.data.text_lines import (
     Located,
     Malformed,
     Problems,
+    Row,
     as_id,
     check_unicode,
+    parse_rows,
 )
 from colabel.errors import UsageError
 from colabel.types import Qrel, Query
@@ -54,7 +55,7 @@ def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) ->
     Raises:
         UsageError: there is no such file, or no column of it is a query or a passage id.
     """
-    if not path.is_file() or not is_table(path):
+    if not is_catalogue(path):
         raise UsageError(f"data.labels.clicks is '{path}'; expected a .csv, .tsv, .jsonl or .parquet file")
     columns = table_columns(path)
     query, passage, count, grade = (find_column(role, columns) for role in ("query", "id", "clicks", "grade"))
@@ -63,31 +64,22 @@ def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) ->
             f"{path}: expected a column 'query' and a column 'id' (or 'sku', 'url', …) of the passage that was chosen; "
             f"the columns are {', '.join(columns) or 'none'}"
         )
+
+    def parse(row: Row) -> tuple[str, str, float, int]:
+        found = int(_number(row, grade)) if grade else 1
+        return _text(row, query), as_id(row.get(passage), passage), _number(row, count) if count else 1.0, found
+
     texts: dict[str, tuple[str, int]] = {}
     pairs: dict[str, dict[str, _Pair]] = {}
-    for row, file, line, _ in read_table(path, problems):
-        try:
-            text, passage_id = _text(row, query), as_id(row.get(passage), passage)
-            clicks = _number(row, count) if count else 1.0
-            found = int(_number(row, grade)) if grade else 1
-        except Malformed as error:
-            problems.add(error.kind, file, line, str(error))
-            continue
+    for (text, passage_id, clicks, found), _, line, _ in parse_rows(read_table(path, problems), parse, problems):
         key = normalise_query(text)
         texts.setdefault(key, (text, line))
         before = pairs.setdefault(key, {}).get(passage_id, _Pair(0.0, 0, line))
         pairs[key][passage_id] = _Pair(before.clicks + clicks, max(before.grade, found), before.line)
-    return _labelled(texts, pairs, str(path), min_clicks, split)
-
-
-def _labelled(
-    texts: Mapping[str, tuple[str, int]], pairs: Mapping[str, Mapping[str, _Pair]], file: str, least: int, split: bool
-) -> Clicks:
-    result = Clicks([], {})
-    rare = 0
-    for key, found in pairs.items():
-        kept = {passage_id: pair for passage_id, pair in found.items() if pair.clicks >= least}
-        rare += len(found) - len(kept)
+    result, rare, file = Clicks([], {}), 0, str(path)
+    for key, clicked in pairs.items():
+        kept = {passage_id: pair for passage_id, pair in clicked.items() if pair.clicks >= min_clicks}
+        rare += len(clicked) - len(kept)
         if not kept:
             continue
         text, line = texts[key]
@@ -97,19 +89,19 @@ def _labelled(
         labels = result.labels.setdefault(name, [])
         labels += [Located(Qrel(query_id, one, pair.grade), file, pair.line) for one, pair in kept.items()]
     sizes = ", ".join(f"{len(labels):,} labels in {name}" for name, labels in sorted(result.labels.items())) or "none"
-    left = f"; {rare:,} pairs have fewer than {least} clicks and are left out" if rare else ""
+    left = f"; {rare:,} pairs have fewer than {min_clicks} clicks and are left out" if rare else ""
     log.info("%s: %s queries, %s%s", file, f"{len(result.queries):,}", sizes, left)
     return result
 
 
-def _text(row: Mapping[str, Any], column: str) -> str:
+def _text(row: Row, column: str) -> str:
     value = row.get(column)
     if not isinstance(value, str) or not value.strip():
         raise Malformed(EMPTY_QUERY, f"'{column}' is {'empty' if not value else f'a {type(value).__name__}'}")
     return check_unicode(" ".join(value.split()), column)
 
 
-def _number(row: Mapping[str, Any], column: str) -> float:
+def _number(row: Row, column: str) -> float:
     value = row.get(column)
     try:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan

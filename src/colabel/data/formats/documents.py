@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import quote
 
 from colabel.artefacts import file_fingerprint, fingerprint
@@ -40,46 +39,33 @@ class Paragraph(NamedTuple):
     line: int
 
 
-@dataclasses.dataclass(frozen=True)
-class DocumentsSource(Source):
-    """A folder of documents. Its queries and labels, if any, are named in ``[data]``."""
+def holds_documents(path: Path) -> bool:
+    """Whether it is a folder with a document somewhere."""
+    return path.is_dir() and next(_documents(path), None) is not None
 
-    folder: Path
 
-    spelling = "a folder of .txt, .md or .html files"
+def open_documents(name: str, settings: DataSettings, cache: Path | None) -> Source:
+    """A folder of documents, in the order of their paths, each cut into passages ``PATH#1``, ``PATH#2``, …
 
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        """Whether it is a folder with such a file somewhere."""
-        return path.is_dir() and next(_documents(path), None) is not None
+    Its queries and labels, if any, are named in ``[data]``.
+    """
+    folder = Path(name)
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(_documents(folder))}
 
-    @classmethod
-    def open(cls, name: str, settings: DataSettings, cache: Path | None) -> Self:
-        """The folder."""
-        return cls(Path(name))
-
-    @property
-    def name(self) -> str:
-        """The folder's own name."""
-        return self.folder.resolve().name
-
-    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
-        """The files in the order of their paths, each cut into passages ``PATH#1``, ``PATH#2``, …"""
-        for path in sorted(_documents(self.folder)):
-            relative = path.relative_to(self.folder).as_posix()
+    def passages(problems: Problems) -> Iterator[Located[Passage]]:
+        for relative, path in files.items():
             for number, (heading, text, line) in enumerate(cut(_paragraphs(path, problems)), start=1):
                 title = f"{relative}: {heading}" if heading else relative
                 passage = Passage(f"{quote(relative)}#{number}", title, text, {"file": relative})
                 yield Located(passage, str(path), line)
 
-    def corpus_fingerprint(self) -> str:
-        """Of the paths and bytes of all files."""
-        files = sorted(_documents(self.folder))
-        return fingerprint([[path.relative_to(self.folder).as_posix(), file_fingerprint(path)] for path in files])
-
-    def provenance(self) -> dict[str, str]:
-        """Format, folder and how passages are cut."""
-        return {"format": "documents", "folder": self.name, "words": str(WORDS), "overlap": str(OVERLAP)}
+    own_name = folder.resolve().name
+    return Source(
+        name=own_name,
+        passages=passages,
+        fingerprint=lambda: fingerprint([[relative, file_fingerprint(path)] for relative, path in files.items()]),
+        provenance={"format": "documents", "folder": own_name, "words": str(WORDS), "overlap": str(OVERLAP)},
+    )
 
 
 def cut(paragraphs: Iterator[Paragraph]) -> Iterator[Paragraph]:
@@ -89,17 +75,14 @@ def cut(paragraphs: Iterator[Paragraph]) -> Iterator[Paragraph]:
     ['one two three']
     """
     held: list[Paragraph] = []
-    fresh = False  # whether the held paragraphs are more than an overlap
     for paragraph in paragraphs:
         words = sum(len(one.text.split()) for one in held) + len(paragraph.text.split())
         if held and (words > WORDS or paragraph.heading != held[0].heading):
-            if fresh:
-                yield _joined(held)
+            yield _joined(held)
             same = paragraph.heading == held[0].heading
             held = held[-1:] if same and len(held[-1].text.split()) <= OVERLAP else []
         held.append(paragraph)
-        fresh = True
-    if held and fresh:
+    if held:
         yield _joined(held)
 
 
@@ -116,7 +99,7 @@ def _documents(folder: Path) -> Iterator[Path]:
 
 def _paragraphs(path: Path, problems: Problems) -> Iterator[Paragraph]:
     """Paragraphs of one file; blank lines (in HTML: blocks) separate them."""
-    lines = ((line.number, line.text) for line in read_lines(path, problems))
+    lines = ((line.line, line.value) for line in read_lines(path, problems))
     if path.suffix.lower() in (".html", ".htm"):
         page = _Page()
         page.feed("\n".join(text for _, text in lines))

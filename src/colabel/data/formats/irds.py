@@ -6,28 +6,20 @@ splits train, dev and test. An id without labels of its own stands for all its p
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from colabel.artefacts import fingerprint
-from colabel.data.formats.base import Source
-from colabel.data.text_lines import UNREADABLE, Located, Malformed, Problems, check_id, make_query, warn_if_empty
+from colabel.data.formats.base import Source, Stream
+from colabel.data.text_lines import UNREADABLE, Located, Problems, check_id, make_query, numbered, parse_rows
 from colabel.errors import UsageError
 from colabel.settings import DataSettings
 from colabel.settings.declare import nearest
 from colabel.types import Passage, Qrel, Query
 
-_SPLIT_WORDS = {
-    "train": "train",
-    "dev": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "val": "dev",
-    "test": "test",
-}
+T = TypeVar("T")
+_SPLIT_WORDS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev", "test": "test"}
 _FAILURES = (OSError, RuntimeError, ValueError, KeyError, ImportError)
 
 
@@ -39,92 +31,42 @@ def split_name(dataset_id: str) -> str:
     >>> split_name("msmarco-passage/trec-dl-2019/judged"), split_name("vaswani")
     ('test', 'test')
     """
-    for part in reversed(dataset_id.split("/")[1:]):
-        word = part.partition("-")[0]
-        if word in _SPLIT_WORDS:
-            return _SPLIT_WORDS[word]
-    return "test"
+    words = (part.partition("-")[0] for part in reversed(dataset_id.split("/")[1:]))
+    return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "test")
 
 
-@dataclasses.dataclass(frozen=True)
-class IrdsSource(Source):
-    """One or more ids of ``ir_datasets`` that share a collection, which is unpacked once."""
+def open_irds(ids: str, settings: DataSettings, cache: Path | None) -> Source:
+    """One or more ids that share a collection, which is unpacked once."""
+    name, first = f"irds:{ids}", ids.split("+", maxsplit=1)[0]
+    collection, parts = _load(first), dict[str, Any]()
+    for dataset_id in ids.split("+"):
+        for part_id, part in _with_labels(dataset_id):
+            split = split_name(part_id)
+            if split in parts:
+                raise UsageError(
+                    f"{name}: '{part_id}' and another id are both {split} data; name one id per split, joined by '+'"
+                )
+            parts[split] = part
 
-    ids: tuple[str, ...]
+    def queries(problems: Problems) -> Iterator[Located[Query]]:
+        for split, part in sorted(parts.items()):
+            yield from _records(part.queries_iter, f"{name} queries ({split})", _query)(problems)
 
-    prefix = "irds"
-    spelling = "irds:ID"
-    is_path = False
+    def corpus_fingerprint() -> str:  # ir_datasets verifies the bytes of what it downloads
+        import ir_datasets
 
-    @classmethod
-    def open(cls, name: str, settings: DataSettings, cache: Path | None) -> Self:
-        """Ids joined by ``+``."""
-        return cls(tuple(name.split("+")))
+        return fingerprint([str(ir_datasets.docs_parent_id(first)), collection.docs_count()])
 
-    @property
-    def name(self) -> str:
-        """The spec as the user wrote it."""
-        return "irds:" + "+".join(self.ids)
-
-    @cached_property
-    def _parts(self) -> dict[str, Any]:
-        """Split name → ir_datasets dataset."""
-        found: dict[str, Any] = {}
-        for dataset_id in self.ids:
-            for part_id, part in _with_labels(dataset_id):
-                split = split_name(part_id)
-                if split in found:
-                    raise UsageError(
-                        f"{self.name}: '{part_id}' and another id are both {split} data; name one id per split, "
-                        "joined by '+'"
-                    )
-                found[split] = part
-        return found
-
-    @cached_property
-    def _collection(self) -> Any:
-        return _load(self.ids[0])
-
-    def passages(self, problems: Problems) -> Iterator[Located[Passage]]:
-        """The documents, in the data set's order."""
-        rows = _guard(self._collection.docs_iter, f"{self.name} docs", problems)
-        for number, document in enumerate(rows, start=1):
-            try:
-                passage = _passage(document)
-            except Malformed as error:
-                problems.add(error.kind, f"{self.name} docs", number, str(error))
-                continue
-            warn_if_empty(passage, f"{self.name} docs", number, problems)
-            yield Located(passage, f"{self.name} docs", number)
-
-    def queries(self, problems: Problems) -> Iterator[Located[Query]]:
-        """The queries of all splits."""
-        for split, part in sorted(self._parts.items()):
-            where = f"{self.name} queries ({split})"
-            for number, query in enumerate(_guard(part.queries_iter, where, problems), start=1):
-                try:
-                    yield Located(make_query(check_id(query.query_id), query.default_text()), where, number)
-                except Malformed as error:
-                    problems.add(error.kind, where, number, str(error))
-
-    def splits(self) -> tuple[str, ...]:
-        """The splits that the ids mean."""
-        return tuple(sorted(self._parts))
-
-    def labels(self, split: str, problems: Problems) -> Iterator[Located[Qrel]]:
-        """The labels of one split; ir_datasets' negative grades (unjudged, spam) count as 0."""
-        where = f"{self.name} qrels ({split})"
-        for number, label in enumerate(_guard(self._parts[split].qrels_iter, where, problems), start=1):
-            yield Located(Qrel(label.query_id, label.doc_id, max(0, int(label.relevance))), where, number)
-
-    def corpus_fingerprint(self) -> str:
-        """Of the id and the number of documents: ir_datasets verifies the bytes of what it downloads."""
-        count = self._collection.docs_count()  # first, so that an unknown id is our error
-        return fingerprint([_docs_id(self.ids[0]), count])
-
-    def provenance(self) -> dict[str, str]:
-        """Where it came from."""
-        return {"format": "irds", "ids": "+".join(self.ids)}
+    return Source(
+        name=name,
+        passages=_records(collection.docs_iter, f"{name} docs", _passage),
+        fingerprint=corpus_fingerprint,
+        provenance={"format": "irds", "ids": ids},
+        queries=queries,
+        labels={
+            split: _records(part.qrels_iter, f"{name} qrels ({split})", _label) for split, part in sorted(parts.items())
+        },
+    )
 
 
 def _load(dataset_id: str) -> Any:
@@ -155,18 +97,16 @@ def _with_labels(dataset_id: str) -> Iterator[tuple[str, Any]]:
                 yield name, part
 
 
-def _docs_id(dataset_id: str) -> str:
-    import ir_datasets
+def _records(rows: Callable[[], Any], where: str, parse: Callable[[Any], T]) -> Stream[T]:
+    """A stream that turns ir_datasets' failures (no network, full disk, broken file) into a problem."""
 
-    return str(ir_datasets.docs_parent_id(dataset_id))
+    def stream(problems: Problems) -> Iterator[Located[T]]:
+        try:
+            yield from parse_rows(numbered(rows(), where), parse, problems)
+        except _FAILURES as error:
+            problems.add(UNREADABLE, where, None, f"ir_datasets could not read it: {error}")
 
-
-def _guard(rows: Any, where: str, problems: Problems) -> Iterator[Any]:
-    """Iterate, turning ir_datasets' failures (no network, full disk, broken file) into a problem."""
-    try:
-        yield from rows()
-    except _FAILURES as error:
-        problems.add(UNREADABLE, where, None, f"ir_datasets could not read it: {error}")
+    return stream
 
 
 def _passage(document: Any) -> Passage:
@@ -175,3 +115,12 @@ def _passage(document: Any) -> Passage:
     if not isinstance(text, str):
         text, title = document.default_text(), ""
     return Passage(check_id(document.doc_id), title, text)
+
+
+def _query(query: Any) -> Query:
+    return make_query(check_id(query.query_id), query.default_text())
+
+
+def _label(label: Any) -> Qrel:
+    """Negative grades (unjudged, spam) count as 0."""
+    return Qrel(label.query_id, label.doc_id, max(0, int(label.relevance)))
