@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
-import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+import numpy as np
+
 from colabel.artefacts import Spec, Workspace
 from colabel.artefacts import build as build_artefact
-from colabel.data.pydocs.docstrings import Block, Docstring, split_docstring
+from colabel.data.pydocs.docstrings import Block, split_docstring
 from colabel.data.pydocs.harvest import ABBREVIATIONS, DISTRIBUTIONS, MODULES, Documented, harvest
 from colabel.types import Passage, Query
 
@@ -32,9 +33,8 @@ SIMILARITY = 0.8
 """Texts whose word triples overlap this much are near-duplicates."""
 
 _QUERY_WORDS = range(3, 41)
-_WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"[.!?][)\"']?(?=\s)")
-_ENTRIES = "entries.jsonl"
+_ENTRIES = "entries.json"
 
 
 class Entry(NamedTuple):
@@ -52,12 +52,6 @@ class Collection(NamedTuple):
     versions: dict[str, str]
 
 
-class _Candidate(NamedTuple):
-    item: Documented
-    parts: Docstring
-    text: str
-
-
 @functools.cache
 def whole_collection() -> Collection:
     """Harvest and build; once per process, since it imports seven libraries."""
@@ -71,27 +65,26 @@ def build(documented: Sequence[Documented]) -> tuple[Entry, ...]:
     Only an object that refers to another passage asks a query. A summary that several objects share asks for
     none of them in particular and is no query either.
     """
-    kept = [candidate for candidate in _candidates(documented) if len(candidate.text.split()) >= MIN_WORDS]
-    standing = representatives(candidate.text for candidate in kept)
+    parsed = [split_docstring(item.doc) for item in documented]
+    bodies = without_boilerplate([(item.name, parts.body) for item, parts in zip(documented, parsed, strict=True)])
+    texts = [passage_text(parts.summary, body) for parts, body in zip(parsed, bodies, strict=True)]
+    kept = [row for row, text in enumerate(texts) if len(text.split()) >= MIN_WORDS]
+    standing = [kept[place] for place in representatives([texts[row] for row in kept])]
     passage_of: dict[str, str | None] = {name: None for item in documented for name in item.names}
-    for candidate, row in zip(kept, standing, strict=True):
-        passage_of.update(dict.fromkeys(candidate.item.names, kept[row].item.name))
+    for row, stands in zip(kept, standing, strict=True):
+        passage_of.update(dict.fromkeys(documented[row].names, documented[stands].name))
     resolver = Resolver(passage_of)
-    chosen = [kept[row] for row in sorted(set(standing))]
-    askers = Counter(normalised(candidate.parts.summary) for candidate in chosen)
+    chosen = sorted(set(standing), key=lambda row: documented[row].name)
+    askers = Counter(normalised(parsed[row].summary) for row in chosen)
     entries = []
-    for item, parts, text in chosen:
-        found = (resolver.resolve(written, item.name, item.defined) for written in parts.see_also)
+    for row in chosen:
+        name, defined, summary = documented[row].name, documented[row].defined, parsed[row].summary
+        found = (resolver.resolve(written, name, defined) for written in parsed[row].see_also)
         related = tuple(dict.fromkeys(passage for passage in found if passage))
-        asks = related and _is_query(parts.summary) and askers[normalised(parts.summary)] == 1
-        query = asked_by(item.name, parts.summary) if asks else None
-        entries.append(Entry(Passage(item.name, item.name, text), query, related))
-    return tuple(sorted(entries, key=lambda entry: entry.passage.id))
-
-
-def asked_by(name: str, summary: str) -> Query:
-    """The query that an object's summary line is."""
-    return Query(f"q:{name}", summary)
+        useful = len(summary.split()) in _QUERY_WORDS and "deprecated" not in summary.casefold()
+        asks = related and useful and askers[normalised(summary)] == 1
+        entries.append(Entry(Passage(name, name, texts[row]), Query(f"q:{name}", summary) if asks else None, related))
+    return tuple(entries)
 
 
 def limited(collection: Collection, size: int | None) -> Collection:
@@ -104,11 +97,8 @@ def limited(collection: Collection, size: int | None) -> Collection:
     if size is None or size >= len(entries):
         return collection
     shuffled = sorted(entries, key=lambda entry: stable_hash(entry.passage.id))
-    order: dict[str, None] = {}
-    for entry in shuffled:
-        if entry.query:
-            order.update(dict.fromkeys((entry.passage.id, *entry.related)))
-    order.update(dict.fromkeys(entry.passage.id for entry in shuffled))
+    needed = [name for entry in shuffled if entry.query for name in (entry.passage.id, *entry.related)]
+    order = dict.fromkeys([*needed, *(entry.passage.id for entry in shuffled)])
     kept = set(list(order)[:size])
     cut = [
         entry if kept.issuperset(entry.related) else entry._replace(query=None, related=())
@@ -125,11 +115,7 @@ def split_of(query: Query) -> str:
 
 
 def normalised(text: str) -> str:
-    """The text without case, extra white space and its final stop: queries that agree in this are the same.
-
-    >>> normalised("Add  two Numbers.")
-    'add two numbers'
-    """
+    """The text without case, extra white space and its final stop: queries that agree in this are the same."""
     return " ".join(text.casefold().split()).rstrip(".")
 
 
@@ -138,21 +124,10 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _candidates(documented: Sequence[Documented]) -> list[_Candidate]:
-    parsed = [split_docstring(item.doc) for item in documented]
-    bodies = without_boilerplate([(item.name, parts.body) for item, parts in zip(documented, parsed, strict=True)])
-    return [
-        _Candidate(item, parts, passage_text(parts.summary, body))
-        for item, parts, body in zip(documented, parsed, bodies, strict=True)
-    ]
-
-
-def _is_query(summary: str) -> bool:
-    return len(summary.split()) in _QUERY_WORDS and "deprecated" not in summary.casefold()
-
-
 def passage_text(summary: str, body: Iterable[Block]) -> str:
     """The body as running text without the summary's words, at most ``MAX_WORDS`` words long.
+
+    A longer one ends with its last whole sentence, unless that costs more than half of the words.
 
     >>> passage_text("Add numbers.", [Block("", "Fast."), Block("Returns", "int: The sum.")])
     'Fast. Returns: int: The sum.'
@@ -162,7 +137,10 @@ def passage_text(summary: str, body: Iterable[Block]) -> str:
     for block in body:
         parts.append(block.text if block.label in ("", label) else f"{block.label}: {block.text}")
         label = block.label
-    return cut(without(" ".join(parts), summary))
+    found = without(" ".join(parts), summary).split()
+    text = " ".join(found[:MAX_WORDS])
+    ends = [match.end() for match in _SENTENCE_END.finditer(text + " ")] if len(found) > MAX_WORDS else []
+    return text[: ends[-1]] if ends and ends[-1] * 2 >= len(text) else text
 
 
 def without(text: str, summary: str) -> str:
@@ -178,35 +156,20 @@ def without(text: str, summary: str) -> str:
     return re.sub(pattern, "", text, flags=re.IGNORECASE).strip()
 
 
-def cut(text: str, limit: int = MAX_WORDS) -> str:
-    """The first ``limit`` words, back to the last end of a sentence unless that costs more than half of them.
-
-    >>> cut("One two three. Four five.", limit=4)
-    'One two three.'
-    """
-    found = text.split()
-    if len(found) <= limit:
-        return " ".join(found)
-    short = " ".join(found[:limit])
-    ends = [match.end() for match in _SENTENCE_END.finditer(short + " ")]
-    return short[: ends[-1]] if ends and ends[-1] * 2 >= len(short) else short
-
-
 def without_boilerplate(named: Sequence[tuple[str, Sequence[Block]]], common: int = COMMON) -> list[list[Block]]:
     """Bodies (each with its object's name) without blocks that stand in more than ``common`` of them.
 
-    What everybody says of ``out`` or ``random_state`` says nothing about the object, and would make all
-    element-wise functions near-duplicates. The object's own name is blotted out for the count, since
-    boilerplate likes to mention it.
+    What everybody says of ``out`` or ``random_state`` says nothing about the object. The object's own name is blotted
+    out for the count, since boilerplate likes to mention it.
     """
     keyed = [[(block, block.text.replace(name.rpartition(".")[2], "_")) for block in body] for name, body in named]
-    counts = Counter(key for blocks in keyed for key in dict.fromkeys(key for _, key in blocks))
+    counts = Counter(key for blocks in keyed for key in {key for _, key in blocks})
     return [[block for block, key in blocks if counts[key] <= common] for blocks in keyed]
 
 
 def words(text: str) -> list[str]:
     """The words of a text without case and punctuation."""
-    return _WORD.findall(text.casefold())
+    return re.findall(r"\w+", text.casefold())
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
@@ -216,53 +179,40 @@ def shingles(text: str) -> set[tuple[str, ...]]:
     return triples or {tuple(found)}
 
 
-def jaccard(a: set[int], b: set[int]) -> float:
-    """|a ∩ b| / |a ∪ b|.
+def representatives(texts: Sequence[str], similarity: float = SIMILARITY) -> list[int]:
+    """For each text the number of the text that stands for it: itself, or the earlier one that is most similar.
 
-    >>> jaccard({1, 2, 3}, {2, 3, 4})
-    0.5
-    """
-    shared = len(a & b)
-    return shared / (len(a) + len(b) - shared)
-
-
-def representatives(texts: Iterable[str], similarity: float = SIMILARITY) -> list[int]:
-    """For each text the number of the text that stands for it: itself, or an earlier one as similar as that.
-
-    No two texts that stand for themselves reach ``similarity``. Sets that reach it share one of their rarest
-    triples (at most n − ⌈similarity · n⌉ + 1 of n), so only texts that meet in those are compared. In which
-    order equally rare triples are numbered does not matter to the result, as long as it is one order for all.
+    Texts are similar as the Jaccard index of their word triples is high. No two texts that stand for themselves reach
+    ``similarity``.
 
     >>> representatives(["one two three four five", "one two six", "One two three, four five!"])
     [0, 1, 0]
     """
-    sets = _by_rarity([shingles(text) for text in texts])
-    bearers: dict[int, list[int]] = {}
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    if not texts:
+        return []
+    triples = CountVectorizer(analyzer=shingles, dtype=np.int32).fit_transform(texts)
+    sizes, shared = np.diff(triples.indptr), (triples @ triples.T).tocsr()
     result: list[int] = []
-    for row, items in enumerate(sets):
-        rarest = sorted(items)[: len(items) - math.ceil(similarity * len(items)) + 1]
-        rivals = sorted({rival for item in rarest for rival in bearers.get(item, ())})
-        scored = ((jaccard(items, sets[rival]), -rival) for rival in rivals)
-        score, rival = max(scored, default=(0.0, 0))
-        result.append(-rival if score >= similarity else row)
-        if score < similarity:
-            for item in rarest:
-                bearers.setdefault(item, []).append(row)
+    for row in range(len(texts)):
+        here = slice(shared.indptr[row], shared.indptr[row + 1])
+        others, overlap = shared.indices[here], shared.data[here]
+        scores = overlap / (sizes[row] + sizes[others] - overlap)
+        near = (scores >= similarity) & (others < row)
+        rivals = zip((-scores[near]).tolist(), others[near].tolist(), strict=True)
+        result.append(min((rival for rival in rivals if result[rival[1]] == rival[1]), default=(0.0, row))[1])
     return result
 
 
-def _by_rarity(sets: list[set[tuple[str, ...]]]) -> list[set[int]]:
-    """The same sets with numbers for triples: the smaller, the rarer."""
-    counts = Counter(itertools.chain.from_iterable(sets))
-    numbers = {item: number for number, item in enumerate(sorted(counts, key=counts.__getitem__))}
-    return [{numbers[item] for item in items} for items in sets]
-
-
 class Resolver:
-    """Looks names up as seen from an object: next to it first, then outwards, then anywhere in its library."""
+    """Looks names up as seen from an object: next to it first, then outwards, then anywhere in its library.
+
+    Args:
+        passage_of: every name with the id of the passage that stands for it (None: no passage does).
+    """
 
     def __init__(self, passage_of: Mapping[str, str | None]) -> None:
-        """``passage_of`` maps every name to the id of the passage that stands for it (None: no passage does)."""
         self._passage_of = passage_of
         self._by_ending: dict[tuple[str, str], str | None] = {}
         for name, passage in passage_of.items():
@@ -299,41 +249,20 @@ def _scopes(name: str) -> Iterator[str]:
 
 def stored_collection(folder: Path, size: int | None) -> Collection:
     """The collection of ``size`` passages from an artefact in ``folder``, which is made where it is not up to date."""
-    settings = {"size": size, "libraries": _installed(), "program": _program()}
-    manifest = build_artefact(folder, Spec("pydocs", settings, {}), lambda space: _write(space, size))
-    return Collection(tuple(_read(folder / _ENTRIES)), dict(manifest.counts["versions"]))
-
-
-def _write(space: Workspace, size: int | None) -> dict[str, object]:
-    collection = limited(whole_collection(), size)
-    with space.file(_ENTRIES) as path, path.open("w", encoding="utf-8") as target:
-        for passage, query, related in collection.entries:
-            row = {"id": passage.id, "text": passage.text, "query": query.text if query else None, "related": related}
-            target.write(json.dumps(row, ensure_ascii=False) + "\n")
-    return {"passages": len(collection.entries), "versions": collection.versions}
-
-
-def _read(path: Path) -> Iterator[Entry]:
-    with path.open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            name, text = row["id"], row["query"]
-            yield Entry(Passage(name, name, row["text"]), asked_by(name, text) if text else None, tuple(row["related"]))
-
-
-def _installed() -> dict[str, str]:
-    """Library → version as its distribution states it, without importing any."""
-    found = {}
+    libraries: dict[str, str] = {}
     for library, distribution in DISTRIBUTIONS.items():
-        try:
-            found[library] = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            libraries[library] = metadata.version(distribution)
+    code = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    program = hashlib.blake2b(code, digest_size=16).hexdigest()  # other rules make another collection
 
+    def write(space: Workspace) -> dict[str, object]:
+        collection = limited(whole_collection(), size)
+        with space.file(_ENTRIES) as path:
+            path.write_bytes(msgspec.json.encode(collection.entries))
+        return {"passages": len(collection.entries), "versions": collection.versions}
 
-def _program() -> str:
-    """Names the code of this package: other rules of harvesting make another collection."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    spec = Spec("pydocs", {"size": size, "libraries": libraries, "program": program}, {})
+    manifest = build_artefact(folder, spec, write)
+    entries = msgspec.json.decode((folder / _ENTRIES).read_bytes(), type=tuple[Entry, ...])
+    return Collection(entries, dict(manifest.counts["versions"]))

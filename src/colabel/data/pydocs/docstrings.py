@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from textwrap import dedent
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ _LABELS = {
     "notes": _PROSE, "warnings": _PROSE, "shape": _PROSE,
 }  # fmt: skip
 """Key of a section in docstring_parser → its label in a passage. Other sections (examples, references) are left out."""
-_ENTRIES = {key for key, label in _LABELS.items() if label}
 _GOOGLE_TITLES = {
     "param": ("Keyword args", "Keyword Args", "Keyword arguments", "Keyword Arguments", "Inputs"),
     "notes": ("Note", "Notes"), "warnings": ("Warning", "Warnings"), "shape": ("Shape",),
@@ -99,7 +98,7 @@ def _parsers() -> tuple[Any, Any]:
     # Entries are parsed as those of Raises, which keep the line "x : int, default 0" as it is. A directive
     # ".. deprecated::" does not end the description, which goes on below it.
     sections = [
-        numpydoc.RaisesSection(section.title, section.key) if section.key in _ENTRIES else section
+        numpydoc.RaisesSection(section.title, section.key) if _LABELS.get(section.key) else section
         for section in (*numpydoc.DEFAULT_SECTIONS, numpydoc.Section("Methods", "methods"))
         if section.key != "deprecation"
     ]
@@ -164,30 +163,20 @@ def first_sentence(text: str) -> tuple[str, str]:
 
 def _without_signature(lines: list[str]) -> list[str]:
     """Drop leading signatures, one or more, each possibly over several lines: ``sin(x, /, out=None)``."""
-    while lines:
+    while True:
         start = next((i for i, line in enumerate(lines) if line.strip(" -")), len(lines))  # "--" ends a C signature
-        end = _signature_end(lines, start)
-        if end == start:
-            return lines[start:]
+        lines, text, end = lines[start:], "", 0
+        if not lines or not _SIGNATURE.match(lines[0]):
+            return lines
+        while end < min(12, len(lines)) and (not end or text.count("(") != text.count(")")):
+            text, end = f"{text}{lines[end]}\n", end + 1
+        if text.count("(") != text.count(")") or not _AFTER_SIGNATURE.fullmatch(text[text.rindex(")") + 1 :]):
+            return lines
         lines = lines[end:]
-    return lines
-
-
-def _signature_end(lines: list[str], start: int) -> int:
-    """The line after the signature that starts at ``start``; ``start`` itself if there is none."""
-    if start == len(lines) or not _SIGNATURE.match(lines[start]):
-        return start
-    text = ""
-    for end in range(start, min(start + 12, len(lines))):
-        text += lines[end] + "\n"
-        if text.count("(") == text.count(")"):
-            return end + 1 if _AFTER_SIGNATURE.fullmatch(text[text.rindex(")") + 1 :]) else start
-    return start
 
 
 _QUOTED_NAME = re.compile(r"(?::[a-zA-Z][\w:]*:)?`{1,2}([^`]+)`{1,2}")
 _NAME = re.compile(r"[~.!]*([A-Za-z_]\w*(?:\.\w+)*)(?:\(.*\))?")
-_TARGET = re.compile(r".*<(.+)>")
 _DESCRIPTION = re.compile(r"\s+:|:\s+|:$|\s+--?\s+")
 _SEE_DIRECTIVE = re.compile(r"\s*\.\. seealso::\s*(.*)", re.IGNORECASE)
 _SEE_SENTENCE = re.compile(r"\s*See also\b[:,]?\s*(.*)", re.IGNORECASE)
@@ -201,7 +190,7 @@ def names_in_section(lines: list[str]) -> list[str]:
     """
     names: list[str] = []
     open_list = False
-    for line in unindented(lines):
+    for line in dedent("\n".join(lines)).split("\n"):
         # Indented lines describe the entry above, unless that one ends in a comma: then the list goes on.
         if line[:1].strip() or open_list:
             names.extend(_names_of_entry(line.strip()))
@@ -213,9 +202,8 @@ def names_in_prose(lines: list[str]) -> list[str]:
     """Names that a ``.. seealso::`` directive or a sentence "See also …" refers to."""
     names: list[str] = []
     for i, line in enumerate(lines):
-        indent = len(line) - len(line.lstrip())
         if match := _SEE_DIRECTIVE.match(line):
-            block = [match[1], *lines[i + 1 : block_end(lines, i + 1, indent)]]
+            block = [match[1], *lines[i + 1 : _block_end(lines, i + 1)]]
             names.extend(_quoted_names("\n".join(block)) or names_in_section(block))
         elif match := _SEE_SENTENCE.match(line):
             end = next((j for j in range(i, len(lines)) if not lines[j].strip()), len(lines))
@@ -237,15 +225,15 @@ def _quoted_names(text: str) -> list[str]:
 
 
 def _target(reference: str) -> str:
-    match = _TARGET.fullmatch(reference)
-    return (match[1] if match else reference).strip()
+    """What ``text <target>`` refers to."""
+    return re.sub(r".*<(.+)>", r"\1", reference).strip()
 
 
-_BLOCK_DIRECTIVE = re.compile(r"\s*\.\.\s+([\w-]+)::\s*(.*)")
+_DIRECTIVE = re.compile(r"\s*\.\.\s+([\w-]+)::\s*(.*)")
 _COMMENT = re.compile(r"\s*\.\.(\s|$)")
 _FIELD = re.compile(r"\s*:(?:param (?:\w+ )?(\w+)|[^:`]+):\s+(.*)")
 _RULE = re.compile(r"(?=.*([-=+~^#*_])\1)[-=+|~^#*_.:\s]+")
-_PROSE_BLOCK_DIRECTIVES = frozenset(["note", "warning", "hint", "attention", "important", "tip", "caution", "danger"])
+_PROSE_DIRECTIVES = ("note", "warning", "hint", "attention", "important", "tip", "caution", "danger")
 
 
 def paragraphs(lines: list[str]) -> list[str]:
@@ -254,114 +242,81 @@ def paragraphs(lines: list[str]) -> list[str]:
     >>> paragraphs(["See :func:`~numpy.roll` for", "``n`` points::", "", "    roll(x, n)", "", ".. versionadded:: 1"])
     ['See roll for n points:']
     """
-    return _Paragraphs(lines).read()
+    found: list[str] = []
+    current: list[str] = []
+
+    def flush() -> None:
+        if current and not any(_RULE.fullmatch(line) for line in current):  # such lines make a table
+            found.append(plain(" ".join(current)))
+        current.clear()
+
+    place = 0
+    while place < len(lines):
+        line, place = lines[place], place + 1
+        if not line.strip():
+            flush()
+        elif match := _DIRECTIVE.match(line):
+            flush()
+            start, place = place, _block_end(lines, place)
+            if match[1].lower() in _PROSE_DIRECTIVES:
+                found.extend(paragraphs([match[2], *dedent("\n".join(lines[start:place])).split("\n")]))
+        elif (match := _FIELD.match(line)) and match[1]:
+            flush()
+            current.append(f"{match[1]}: {match[2]}")
+        elif match or _COMMENT.match(line):  # also ":Character code: 'L'", which differs between machines
+            flush()
+            place = _block_end(lines, place)
+        elif line.lstrip().startswith(">>>"):
+            flush()
+            place = next((i for i in range(place, len(lines)) if not lines[i].strip()), len(lines))
+        elif line.rstrip().endswith("::"):
+            current.append(line.rstrip()[:-1])
+            place = _block_end(lines, place)
+            if len(" ".join(current).split()) < 5:  # "Call signature:" says nothing without its block
+                current.clear()
+            flush()
+        else:
+            current.append(line)
+    flush()
+    return [text for text in found if any(char.isalpha() for char in text)]
 
 
-def block_end(lines: list[str], start: int, indent: int) -> int:
-    """Where the lines from ``start`` on stop being blank or indented deeper than ``indent``."""
-    end = start
-    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
-        end += 1
-    return end
-
-
-def unindented(lines: list[str]) -> list[str]:
-    """The lines without their common indentation."""
-    return dedent("\n".join(lines)).split("\n")
-
-
-class _Paragraphs:
-    """Goes through lines once; the first line of a block shows its kind."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        self.next = 0
-        self.current: list[str] = []
-        self.found: list[str] = []
-
-    def read(self) -> list[str]:
-        while self.next < len(self.lines):
-            line = self.lines[self.next]
-            self.next += 1
-            if not line.strip():
-                self._flush()
-            elif match := _BLOCK_DIRECTIVE.match(line):
-                self._directive(line, match[1].lower(), match[2])
-            elif match := _FIELD.match(line):
-                self._field(line, match[1], match[2])
-            elif _COMMENT.match(line):
-                self._flush()
-                self._take_block(line)
-            elif line.lstrip().startswith(">>>"):
-                self._session()
-            elif line.rstrip().endswith("::"):
-                self._literal(line)
-            else:
-                self.current.append(line)
-        self._flush()
-        return [text for text in self.found if any(char.isalpha() for char in text)]
-
-    def _flush(self) -> None:
-        if self.current and not any(_RULE.fullmatch(line) for line in self.current):  # such lines make a table
-            self.found.append(plain(" ".join(self.current)))
-        self.current.clear()
-
-    def _take_block(self, head: str) -> list[str]:
-        start, self.next = self.next, block_end(self.lines, self.next, _indent(head))
-        return unindented(self.lines[start : self.next])
-
-    def _directive(self, line: str, name: str, argument: str) -> None:
-        self._flush()
-        block = self._take_block(line)
-        if name in _PROSE_BLOCK_DIRECTIVES:
-            self.found.extend(paragraphs([argument, *block]))
-
-    def _field(self, line: str, parameter: str | None, description: str) -> None:
-        self._flush()
-        if parameter:
-            self.current.append(f"{parameter}: {description}")
-        else:  # ":Character code: 'L'" and the like, which also differ between machines
-            self._take_block(line)
-
-    def _session(self) -> None:
-        self._flush()
-        while self.next < len(self.lines) and self.lines[self.next].strip():
-            self.next += 1
-
-    def _literal(self, line: str) -> None:
-        self.current.append(line.rstrip()[:-1])
-        self._take_block(line)
-        if len(" ".join(self.current).split()) < 5:  # "Call signature:" says nothing without its block
-            self.current.clear()
-        self._flush()
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+def _block_end(lines: list[str], start: int) -> int:
+    """Where the lines from ``start`` on stop being blank or indented deeper than the one before them."""
+    head = lines[start - 1]
+    indent = len(head) - len(head.lstrip())
+    deeper = (not line.strip() or len(line) - len(line.lstrip()) > indent for line in lines[start:])
+    return next((start + i for i, inside in enumerate(deeper) if not inside), len(lines))
 
 
 _ESCAPE = r"(?:\\(?=\w))?"  # `Tick`\s is how the plural of a name is written
-_ROLE = re.compile(r":[a-zA-Z][\w:+-]*:`([^`]*)`" + _ESCAPE)
-_MATH = re.compile(r":math:`([^`]*)`|\$([^$\n]{1,200})\$")
-_CODE = re.compile(r"``(.+?)``" + _ESCAPE)
-_QUOTED = re.compile(r"`([^`]*)`(?:__?(?!\w))?" + _ESCAPE)
-_STRONG = re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*")
-_EMPHASIS = re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])")
-_FOOTNOTE = re.compile(r"(\[[\w#*-]+\])_(?!\w)")
-_URL = re.compile(r"<?\b(?:https?|ftp)://[^\s<>]+>?")
-_ADDRESS = re.compile(r"\s+at 0x[0-9A-Fa-f]+")
-_BEFORE_STOP = re.compile(r"\s+([,.;](?:\s|$))")
-
-_LATEX_FONT = re.compile(
-    r"\\(?:text|textrm|textbf|mathrm|mathbf|mathcal|mathbb|mathtt|mathop|operatorname|boldsymbol)\s*\{([^{}]*)\}"
+_INLINE: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    ("`", re.compile(r":math:`([^`]*)`"), lambda match: _formula(match[1])),
+    ("$", re.compile(r"\$([^$\n]{1,200})\$"), lambda match: _formula(match[1])),
+    ("`", re.compile(r":[a-zA-Z][\w:+-]*:`([^`]*)`" + _ESCAPE), lambda match: _label(match[1])),
+    ("`", re.compile(r"``(.+?)``" + _ESCAPE), r"\1"),
+    ("`", re.compile(r"`([^`]*)`(?:__?(?!\w))?" + _ESCAPE), lambda match: _label(match[1])),
+    ("*", re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*"), r"\1"),
+    ("*", re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])"), r"\1"),
+    ("]_", re.compile(r"(\[[\w#*-]+\])_(?!\w)"), r"\1"),
+    ("://", re.compile(r"<?\b(?:https?|ftp)://[^\s<>]+>?"), ""),
+    (" 0x", re.compile(r"\s+at 0x[0-9A-Fa-f]+"), ""),
+    ("\\", re.compile(r"\\ |\\(?=[*_])"), ""),
+    ("", re.compile(r"\s+"), " "),
+    (" ", re.compile(r"\s+([,.;](?:\s|$))"), r"\1"),
 )
-_LATEX_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
-_LATEX_LAYOUT = re.compile(r"\\(?:left|right|limits|displaystyle|q?quad|[bB]igg?)(?![a-zA-Z])|\\[,;:! ]")
-_LATEX_COMMAND = re.compile(r"\\([a-zA-Z]+)")
-_LATEX_SYMBOLS = {
+"""What is seen of inline markup: the characters that announce it, a pattern and what replaces it."""
+_SYMBOLS = {
     **{"le": "<=", "leq": "<=", "ge": ">=", "geq": ">=", "ne": "!=", "neq": "!=", "times": "x", "cdot": "*"},
     **{"dots": "...", "ldots": "...", "cdots": "...", "to": "->", "rightarrow": "->", "infty": "inf"},
 }
+_LATEX: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\\(?:text(?:rm|bf)?|math(?:rm|bf|cal|bb|tt|op)|operatorname|boldsymbol)\s*\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}"), r"(\1)/(\2)"),
+    (re.compile(r"\\(?:left|right|limits|displaystyle|q?quad|[bB]igg?)(?![a-zA-Z])|\\[,;:! ]"), " "),
+    (re.compile(r"\\([a-zA-Z]+)"), lambda match: f" {_SYMBOLS.get(match[1], match[1])} "),
+    (re.compile(r"[\\{}]"), ""),
+)
 
 
 def plain(text: str) -> str:
@@ -370,21 +325,10 @@ def plain(text: str) -> str:
     >>> plain(r"The **same** as :class:`Ridge <sklearn.Ridge>` [1]_, with :math:`\alpha \leq 1` and ``tol``.")
     'The same as Ridge [1], with alpha <= 1 and tol.'
     """
-    if "`" in text or "$" in text:
-        text = _MATH.sub(lambda match: _formula(match[1] or match[2] or ""), text)
-        text = _ROLE.sub(lambda match: _label(match[1]), text)
-        text = _CODE.sub(r"\1", text)
-        text = _QUOTED.sub(lambda match: _label(match[1]), text)
-    if "*" in text:
-        text = _EMPHASIS.sub(r"\1", _STRONG.sub(r"\1", text))
-    if "]_" in text:
-        text = _FOOTNOTE.sub(r"\1", text)
-    if "://" in text or " 0x" in text:
-        text = _ADDRESS.sub("", _URL.sub("", text))
-    if "\\" in text:
-        text = text.replace("\\ ", "").replace("\\*", "*").replace("\\_", "_")
-    text = " ".join(text.split())
-    return _BEFORE_STOP.sub(r"\1", text) if " ." in text or " ," in text or " ;" in text else text
+    for sign, pattern, replacement in _INLINE:
+        if sign in text:
+            text = pattern.sub(replacement, text)
+    return text.strip()
 
 
 def _label(target: str) -> str:
@@ -399,9 +343,6 @@ def _label(target: str) -> str:
 
 
 def _formula(latex: str) -> str:
-    if "\\" in latex:
-        latex = _LATEX_FRACTION.sub(r"(\1)/(\2)", _LATEX_FONT.sub(r"\1", latex))
-        latex = _LATEX_LAYOUT.sub(" ", latex)
-        latex = _LATEX_COMMAND.sub(lambda match: f" {_LATEX_SYMBOLS.get(match[1], match[1])} ", latex)
-        latex = latex.replace("\\", "")
-    return " ".join(latex.replace("{", "").replace("}", "").split())
+    for pattern, replacement in _LATEX:
+        latex = pattern.sub(replacement, latex)
+    return " ".join(latex.split())

@@ -11,77 +11,68 @@ import operator
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
 
-def _under(package: str, names: str) -> tuple[str, ...]:
-    return (package, *(f"{package}.{name}" for name in names.split()))
-
-
-MODULES: dict[str, tuple[str, ...]] = {
-    "numpy": _under(
-        "numpy",
+_SUBMODULES = {
+    "numpy": (
         "char exceptions fft lib.format lib.mixins lib.recfunctions lib.stride_tricks linalg ma polynomial "
         "polynomial.chebyshev polynomial.hermite polynomial.hermite_e polynomial.laguerre polynomial.legendre "
-        "polynomial.polynomial random rec strings testing",
+        "polynomial.polynomial random rec strings testing"
     ),
-    "scipy": _under(
-        "scipy",
+    "scipy": (
         "cluster.hierarchy cluster.vq constants datasets differentiate fft integrate interpolate io io.arff "
         "io.wavfile linalg linalg.interpolative ndimage optimize signal signal.windows sparse sparse.csgraph "
         "sparse.linalg spatial spatial.distance spatial.transform special stats stats.contingency stats.mstats "
-        "stats.qmc stats.sampling",
+        "stats.qmc stats.sampling"
     ),
-    "sklearn": _under(
-        "sklearn",
-        "base calibration cluster compose covariance cross_decomposition datasets decomposition "
-        "discriminant_analysis dummy ensemble exceptions feature_extraction feature_extraction.image "
-        "feature_extraction.text feature_selection frozen gaussian_process gaussian_process.kernels impute "
-        "inspection isotonic kernel_approximation kernel_ridge linear_model manifold metrics metrics.cluster "
-        "metrics.pairwise mixture model_selection multiclass multioutput naive_bayes neighbors neural_network "
-        "pipeline preprocessing random_projection semi_supervised svm tree utils utils.class_weight "
-        "utils.extmath utils.multiclass utils.sparsefuncs utils.validation",
+    "sklearn": (
+        "base calibration cluster compose covariance cross_decomposition datasets decomposition discriminant_analysis "
+        "dummy ensemble exceptions feature_extraction feature_extraction.image feature_extraction.text "
+        "feature_selection frozen gaussian_process gaussian_process.kernels impute inspection isotonic "
+        "kernel_approximation kernel_ridge linear_model manifold metrics metrics.cluster metrics.pairwise mixture "
+        "model_selection multiclass multioutput naive_bayes neighbors neural_network pipeline preprocessing "
+        "random_projection semi_supervised svm tree utils utils.class_weight utils.extmath utils.multiclass "
+        "utils.sparsefuncs utils.validation"
     ),
-    "pandas": _under(
-        "pandas",
+    "pandas": (
         "api.extensions api.indexers api.types api.typing arrays errors io.formats.style plotting testing "
-        "tseries.frequencies tseries.offsets",
+        "tseries.frequencies tseries.offsets"
     ),
-    "torch": _under(
-        "torch",
-        "amp autograd autograd.functional autograd.graph autograd.profiler cuda distributions fft func fx hub "
-        "jit library linalg nn nn.functional nn.init nn.utils nn.utils.parametrizations nn.utils.parametrize "
-        "nn.utils.prune nn.utils.rnn optim optim.lr_scheduler optim.swa_utils overrides profiler random "
-        "serialization signal.windows sparse special utils.checkpoint utils.data",
+    "torch": (
+        "amp autograd autograd.functional autograd.graph autograd.profiler cuda distributions fft func fx hub jit "
+        "library linalg nn nn.functional nn.init nn.utils nn.utils.parametrizations nn.utils.parametrize "
+        "nn.utils.prune nn.utils.rnn optim optim.lr_scheduler optim.swa_utils overrides profiler random serialization "
+        "signal.windows sparse special utils.checkpoint utils.data"
     ),
-    "networkx": _under(
-        "networkx",
+    "networkx": (
         "algorithms.approximation algorithms.assortativity algorithms.bipartite algorithms.community "
         "algorithms.connectivity algorithms.flow algorithms.isomorphism algorithms.link_prediction "
-        "algorithms.node_classification algorithms.tree drawing generators linalg readwrite utils",
+        "algorithms.node_classification algorithms.tree drawing generators linalg readwrite utils"
     ),
     # Without pyplot: its functions repeat the methods of Axes and Figure, and it would choose a display.
-    "matplotlib": _under(
-        "matplotlib",
+    "matplotlib": (
         "animation artist axes axis backend_bases bezier cbook cm collections colorbar colorizer colors container "
         "contour dates figure font_manager gridspec hatch image inset layout_engine legend legend_handler lines "
-        "markers mathtext mlab offsetbox patches path patheffects projections quiver sankey scale spines "
-        "stackplot streamplot style table text textpath ticker transforms tri units widgets",
+        "markers mathtext mlab offsetbox patches path patheffects projections quiver sankey scale spines stackplot "
+        "streamplot style table text textpath ticker transforms tri units widgets"
     ),
+}
+MODULES = {
+    library: (library, *(f"{library}.{name}" for name in names.split())) for library, names in _SUBMODULES.items()
 }
 """Library → the modules whose public names are documented objects. A module that a version lacks is passed over."""
 
 DISTRIBUTIONS = {library: {"sklearn": "scikit-learn"}.get(library, library) for library in MODULES}
 """Library → the name under which it is installed."""
 
-NAMESPACES = {
+_NAMESPACES = {
     "pandas": (
-        *("Series.cat", "Series.dt", "Series.list", "Series.plot", "Series.sparse", "Series.str", "Series.struct"),
-        *("DataFrame.plot", "DataFrame.sparse"),
+        "Series.cat Series.dt Series.list Series.plot Series.sparse Series.str Series.struct DataFrame.plot "
+        "DataFrame.sparse"
     )
 }
 """Classes that are reached as attributes of classes: ``Series.str.split`` is a method of the class ``Series.str``."""
@@ -96,13 +87,7 @@ The first exist only once somebody has imported ``sklearn.experimental``, and no
 others repeat the methods of ``torch.Tensor``, once for each type of number, and of ``pandas.Timestamp``.
 """
 
-ABBREVIATIONS = {
-    "np": "numpy",
-    "nx": "networkx",
-    "pd": "pandas",
-    "mpl": "matplotlib",
-    "plt": "matplotlib.pyplot",
-}
+ABBREVIATIONS = {"np": "numpy", "nx": "networkx", "pd": "pandas", "mpl": "matplotlib", "plt": "matplotlib.pyplot"}
 """How documentation writers shorten the names of libraries."""
 
 
@@ -115,8 +100,7 @@ class Sighting(NamedTuple):
     inherited: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Documented:
+class Documented(NamedTuple):
     """A documentation string, all names that carry it (the best first, private ones last), and where it was defined.
 
     Equal strings are taken for one object: that covers aliases and inherited methods, whose identity Python
@@ -164,13 +148,9 @@ def _library(library: str) -> Iterator[Sighting]:
             log.debug("this version of %s has no module %s", library, module_name)
             continue
         yield from _module(module, library)
-    for path in NAMESPACES.get(library, ()):
-        namespace = _attribute(importlib.import_module(library), path)
-        if isinstance(namespace, type):
-            name = f"{library}.{path}"
-            if doc := _own_doc(namespace):
-                yield Sighting(name, doc, name, inherited=False)
-            yield from _members(namespace, name)
+    for path in _NAMESPACES.get(library, "").split():
+        if isinstance(namespace := _attribute(importlib.import_module(library), path), type):
+            yield from _object(namespace, f"{library}.{path}", f"{library}.{path}")
 
 
 def _module(module: ModuleType, library: str) -> Iterator[Sighting]:
@@ -183,12 +163,16 @@ def _module(module: ModuleType, library: str) -> Iterator[Sighting]:
             continue
         value = _attribute(module, attribute)
         home = getattr(value, "__module__", None) or module.__name__
-        if isinstance(value, ModuleType) or not callable(value) or not _within(home, required):
-            continue
-        if doc := _own_doc(value):
-            yield Sighting(name, doc, f"{home}.{attribute}", inherited=False)
-        if isinstance(value, type):
-            yield from _members(value, name)
+        within = home == required or home.startswith(f"{required}.")
+        if callable(value) and not isinstance(value, ModuleType) and within:
+            yield from _object(value, name, f"{home}.{attribute}")
+
+
+def _object(value: object, name: str, defined: str) -> Iterator[Sighting]:
+    if doc := _own_doc(value):
+        yield Sighting(name, doc, defined, inherited=False)
+    if isinstance(value, type):
+        yield from _members(value, name)
 
 
 def _members(cls: type, path: str) -> Iterator[Sighting]:
@@ -222,10 +206,6 @@ def _attribute(module: ModuleType, path: str) -> object:
         return operator.attrgetter(path)(module)
     except (AttributeError, ImportError):
         return None
-
-
-def _within(home: str, package: str) -> bool:
-    return home == package or home.startswith(f"{package}.")
 
 
 def _grouped(sightings: list[Sighting]) -> list[Documented]:
