@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -86,32 +85,30 @@ def test_trec_files_read_with_ir_measures(make_labels: MakeLabels, export: Expor
     assert ir_measures.calc_aggregate([ir_measures.RR @ 10], qrels, run)[ir_measures.RR @ 10] > 0
 
 
-def test_jsonl_holds_texts_labelled_first(make_labels: MakeLabels, export: Export) -> None:
-    out = export(make_labels(), "jsonl", temperature=2.0)
-    rows = [json.loads(line) for line in (out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows[0] == {
-        "query_id": "q1",
-        "query": "query 1",
-        "document_ids": ["d4", "d2", "d3", "d1"],
-        "documents": ["text of\td4", "text of\td2", "text of\td3", "text of\td1"],
-        "scores": [1.25, 1.5, 1.0, 0.5],
-    }
-    assert rows[1]["document_ids"] == ["d3", "d1", "d2", "d4"], "labelled ones first, each group best first"
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    from datasets import load_from_disk
+
+    return list(load_from_disk(str(out / "train")))
+
+
+def test_labelled_passages_come_first(make_labels: MakeLabels, export: Export) -> None:
+    rows = rows_of(export(make_labels(), "pylate", temperature=2.0))
+    assert rows[0] == {"query_id": "q1", "document_ids": ["d4", "d2", "d3", "d1"], "scores": [1.25, 1.5, 1.0, 0.5]}
+    assert rows[1]["document_ids"] == ["d3", "d1", "d2", "d4"], "each group best first"
 
 
 @pytest.mark.parametrize(("passages", "expected"), [(2, ["d3", "d2"]), (3, ["d3", "d1", "d2"])])
 def test_a_cut_row_keeps_labelled_passages_and_one_other(
     make_labels: MakeLabels, export: Export, passages: int, expected: list[str]
 ) -> None:
-    out = export(make_labels(), "jsonl", passages=passages)
-    rows = [json.loads(line) for line in (out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = rows_of(export(make_labels(), "pylate", passages=passages))
     assert rows[1]["document_ids"] == expected
     assert {len(row["scores"]) for row in rows} == {passages}
 
 
 def test_what_is_left_out_is_said(make_labels: MakeLabels, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     labels = make_labels()
-    counts = export_labels(labels, labels.dataset, tmp_path / "two", "jsonl", passages=2).counts  # type: ignore[attr-defined]
+    counts = export_labels(labels, labels.dataset, tmp_path / "two", "hf", passages=2).counts  # type: ignore[attr-defined]
     assert counts == {
         "passages": 2,
         "queries": 2,
@@ -128,17 +125,14 @@ def test_what_is_left_out_is_said(make_labels: MakeLabels, tmp_path: Path, caplo
 
 def test_short_rows_are_left_out(make_labels: MakeLabels, tmp_path: Path) -> None:
     labels = make_labels(candidates=2, train="q1\td4\t1\nq2\td1\t1\nq3\td3\t1\n")
-    counts = export_labels(labels, labels.dataset, tmp_path / "x", "jsonl", passages=3).counts  # type: ignore[attr-defined]
+    counts = export_labels(labels, labels.dataset, tmp_path / "x", "pylate", passages=3).counts  # type: ignore[attr-defined]
     assert (counts["queries"], counts["short_queries"], counts["pairs_left_out"]) == (2, 1, 2)
-    ids = [json.loads(line)["query_id"] for line in (tmp_path / "x" / "labels.jsonl").read_text().splitlines()]
-    assert ids == ["q1", "q3"]
+    assert [row["query_id"] for row in rows_of(tmp_path / "x")] == ["q1", "q3"]
 
 
 def test_unscored_candidates_are_in_no_row(make_labels: MakeLabels, export: Export) -> None:
-    out = export(make_labels(Teacher({0: 1.0, 1: 2.0})), "jsonl")
-    rows = [json.loads(line) for line in (out / "labels.jsonl").read_text().splitlines()]
+    rows = rows_of(export(make_labels(Teacher({0: 1.0, 1: 2.0})), "pylate"))
     assert [row["document_ids"] for row in rows] == [["d2", "d1"], ["d1", "d2"]]
-    assert all(math.isfinite(score) for row in rows for score in row["scores"])
 
 
 def test_pylate_form_joins_by_id(make_labels: MakeLabels, export: Export) -> None:
@@ -212,7 +206,7 @@ def test_misuse(make_labels: MakeLabels, tmp_path: Path, write_beir: Callable[..
     dataset = labels.dataset  # type: ignore[attr-defined]
     out = tmp_path / "x"
     for options, words in [
-        ({"format": "csv"}, "'csv' is no export format; expected one of parquet, trec, jsonl, hf, pylate"),
+        ({"format": "csv"}, "'csv' is no export format; expected one of parquet, trec, hf, pylate"),
         ({"format": "parquet", "temperature": 0.0}, "the temperature is 0.0; expected a number above 0"),
         ({"format": "trec", "passages": 8}, "'trec' holds every pair"),
         ({"format": "hf", "passages": 1}, "1 passages per query teach nothing"),

@@ -10,7 +10,8 @@ import pytest
 
 from colabel.collective.centroids import labels_used
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.labels import Flag, Labels, Origin, label, open_labels
+from colabel.labels import Flag, Labels, label, open_labels
+from colabel.labels.artefact import Origin
 from colabel.settings import LabelSettings
 from tests.labels.conftest import MakeLabels, MakeWorld, Teacher
 

@@ -18,12 +18,11 @@ from colabel.labels import (
     LabelBlock,
     Labels,
     MissingLabel,
-    MissingPair,
     find_missing,
     missing_labels,
     write_missing,
 )
-from colabel.labels.missing import order_values, snippet
+from colabel.labels.missing import MissingPair, order_values, snippet
 from tests.labels.conftest import MakeLabels, Teacher
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from colabel.errors import UsageError
-from colabel.labels import Flag, Labels, best_labelled, entropy, missing_ranks, probabilities, report_labels
+from colabel.labels import Flag, Labels, probabilities, report_labels
+from colabel.labels.statistics import best_labelled, entropy, missing_ranks
 from tests.labels.conftest import MakeLabels, Teacher
 
 NAN, NONE = np.nan, -np.inf

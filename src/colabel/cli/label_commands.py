@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
 _OPTIONS = {"models": ("--model", ("cross-encoder", "ensemble", "mixed")), "scores": ("--scores", ("scores",))}
 """Parameters of `colabel label` that belong to some teachers: option, teachers."""
-_FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
+_FORMATS = ("parquet", "trec", "hf", "pylate")
 _ORDERS = ("standout", "deviation")
 _WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
 
@@ -438,11 +438,11 @@ def _count_lines(quality: Quality) -> list[str]:
     {_LABELS_HELP} Or RUN is a trained model, without a DATASET: --format pylate writes PyLate's checkpoint layout (for
     sentence-transformers a model needs no export). Of a run, pylate exports the student, other formats the labels.
 
-    parquet: a row per pair. trec: run.trec, the teacher's scores, and qrels.trec, the visible labels. jsonl: a row per
-    query with texts. hf: a dataset for the distillation losses of sentence-transformers. pylate: the three datasets
-    that PyLate joins by id. In jsonl, hf and pylate scores are divided by the temperature. Examples:
+    parquet: a row per pair. trec: run.trec, the teacher's scores, and qrels.trec, the visible labels. hf: a dataset for
+    the distillation losses of sentence-transformers. pylate: the three datasets that PyLate joins by id. In hf and
+    pylate scores are divided by the temperature. Examples:
 
-      colabel export runs/mine --format jsonl --out my-labels/
+      colabel export runs/mine --format parquet --out my-labels/
 
       colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/
 
@@ -460,8 +460,7 @@ def _count_lines(quality: Quality) -> list[str]:
 @click.option(
     "--passages",
     type=click.IntRange(2, 10_000),
-    help="Passages per row in jsonl, hf and pylate, labelled ones first. Default: all in jsonl, elsewhere the number "
-    "up to 32 that keeps most pairs.",
+    help="Passages per row in hf and pylate, labelled ones first. Default: the number up to 32 that keeps most pairs.",
 )
 @options.out_option("Folder to write.")
 def export_command(
@@ -487,10 +486,10 @@ def export_command(
         ).counts
     emit(f"{out}: {counts['queries']:,} queries, {counts['pairs']:,} pairs")
     if "short_queries" in counts:
-        width = f"{counts['passages']} passages per query" if counts["passages"] else "all scored passages"
         emit(
-            f"{width}; left out: {counts['pairs_left_out']:,} pairs, among them {counts['short_queries']:,} queries "
-            f"with too few scored candidates and {counts['labelled_left_out']:,} labelled passages without a place"
+            f"{counts['passages']} passages per query; left out: {counts['pairs_left_out']:,} pairs, among them "
+            f"{counts['short_queries']:,} queries with too few scored candidates and "
+            f"{counts['labelled_left_out']:,} labelled passages without a place"
         )
     emit(f"Next: {_loading(format, out)}")
 
@@ -511,7 +510,6 @@ def _loading(format: str, out: Path) -> str:
     return {
         "parquet": f"pandas.read_parquet('{out / 'labels.parquet'}')",
         "trec": f"ir_measures -p {out / 'qrels.trec'} {out / 'run.trec'} nDCG@10",
-        "jsonl": f"datasets.load_dataset('json', data_files='{out / 'labels.jsonl'}')",
         "hf": f"datasets.load_from_disk('{out}'), and MultiVectorDistillKLDivLoss(model) of sentence-transformers",
         "pylate": f"datasets.load_from_disk('{out / 'train'}'), also queries and documents, and PyLate's KDProcessing",
     }[format]

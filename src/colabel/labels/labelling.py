@@ -6,9 +6,8 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -77,12 +76,11 @@ def label(
         "beta": getattr(teacher, "beta", knowledge.settings.beta),
         "scale": getattr(teacher, "scale", knowledge.settings.expansion_scale),
     }
-    queries = LabelledQueries(knowledge, dataset, settings.candidates)
 
     def write(space: Workspace) -> Mapping[str, Any]:
         with space.file(ORIGIN_FILE) as path:
             path.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        return _write(space, knowledge, queries, teacher, only, progress)
+        return _write(space, knowledge, dataset, settings.candidates, teacher, only, progress)
 
     counts = build(out, Spec(STAGE, kept, inputs), write).counts
     if counts["skipped_queries"] or counts["empty_positives"]:
@@ -97,14 +95,16 @@ def label(
 def _write(
     space: Workspace,
     knowledge: Knowledge,
-    queries: LabelledQueries,
+    dataset: Dataset,
+    candidates: int,
     teacher: Teacher,
     only: PairChoice | None,
     progress: Progress,
 ) -> Mapping[str, Any]:
     ids, blocks, skipped = StringTableBuilder(), 0, 0
-    task = progress.start(f"labelling with {teacher.name}", len(queries), "queries")
-    for ranked in queries:
+    left_out = {"skipped_queries": 0, "empty_positives": 0}
+    task = progress.start(f"labelling with {teacher.name}", len(knowledge.ranking), "queries")
+    for ranked in labelled_queries(knowledge, dataset, candidates, left_out):
         name = block_name(blocks)
         if not space.done(f"{name}.{PARTS[-1]}.npy"):
             arrays = _label_block(knowledge, ranked, teacher, only)
@@ -113,13 +113,12 @@ def _write(
                     np.save(file, arrays[part], allow_pickle=False)
         for query_id in ranked.query_ids:
             ids.append(query_id)
-        task.advance(len(ranked.query_ids) + queries.skipped_queries - skipped)
-        skipped = queries.skipped_queries
+        task.advance(len(ranked.query_ids) + left_out["skipped_queries"] - skipped)
+        skipped = left_out["skipped_queries"]
         blocks += 1
     task.close()
     ids.finish().save(space, "queries")
     StringTable.of(knowledge.index.store.ids).save(space, "ids")
-    left_out = {"skipped_queries": queries.skipped_queries, "empty_positives": queries.empty_positives}
     return _counts(space.folder, blocks) | left_out
 
 
@@ -186,8 +185,7 @@ def _counts(folder: Path, blocks: int) -> dict[str, Any]:
     return {"blocks": blocks, **counts}
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """Queries of a block: their top candidates, φ of them, and the rows of their positives."""
 
     query_ids: list[str]
@@ -196,51 +194,31 @@ class Ranked:
     positives: list[IntArray]
 
 
-_Pending = tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]
-
-
-class LabelledQueries:
+def labelled_queries(
+    knowledge: Knowledge, dataset: Dataset, candidates: int, left_out: dict[str, int]
+) -> Iterator[Ranked]:
     """Labelled queries in the order of the ranking, a block at a time; counts what it leaves out."""
-
-    def __init__(self, knowledge: Knowledge, dataset: Dataset, candidates: int) -> None:
-        self.skipped_queries = 0
-        self.empty_positives = 0
-        self._ranking = knowledge.ranking
-        self._dataset = dataset
-        self._labels = dataset.labels(knowledge.split)
-        self._candidates = candidates
-        self._store = knowledge.index.store
-
-    def __len__(self) -> int:
-        return len(self._ranking)
-
-    def __iter__(self) -> Iterator[Ranked]:
-        pending: list[_Pending] = []
-        for query_ids, rows, scores in self._ranking.blocks():
-            for place, query_id in enumerate(query_ids):
-                positives = self._positives(query_id)
-                if not len(positives):
-                    self.skipped_queries += 1
-                    continue
-                here = slice(None, self._candidates)
-                pending.append((query_id, rows[place, here], scores[place, here], positives))
-                if len(pending) == BLOCK:
-                    yield _stack(pending)
-                    pending = []
-        if pending:
-            yield _stack(pending)
-
-    def _positives(self, query_id: str) -> IntArray:
-        """Rows of a query's visible positives, rising, so that the order of the label file does not matter."""
-        grades = self._labels.get(query_id, {})
-        wanted = [passage for passage, grade in grades.items() if grade >= self._dataset.relevant_from]
-        rows = np.sort(self._dataset.passages.rows(wanted))
-        filled: IntArray = rows[self._store.lengths(rows) > 0]
-        self.empty_positives += len(rows) - len(filled)
-        return filled
+    labels, store = dataset.labels(knowledge.split), knowledge.index.store
+    pending: list[tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]] = []
+    for query_ids, rows, scores in knowledge.ranking.blocks():
+        for place, query_id in enumerate(query_ids):
+            grades = labels.get(query_id, {})
+            wanted = [passage for passage, grade in grades.items() if grade >= dataset.relevant_from]
+            found = np.sort(dataset.passages.rows(wanted))  # so that the order of the label file does not matter
+            positives = found[store.lengths(found) > 0]
+            left_out["empty_positives"] += len(found) - len(positives)
+            if not len(positives):
+                left_out["skipped_queries"] += 1
+                continue
+            pending.append((query_id, rows[place, :candidates], scores[place, :candidates], positives))
+            if len(pending) == BLOCK:
+                yield _stack(pending)
+                pending = []
+    if pending:
+        yield _stack(pending)
 
 
-def _stack(pending: list[_Pending]) -> Ranked:
+def _stack(pending: list[tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]]) -> Ranked:
     query_ids, rows, base, positives = zip(*pending, strict=True)
     return Ranked(list(query_ids), np.stack(rows), np.stack(base), list(positives))
 
@@ -261,7 +239,8 @@ def check_inputs(knowledge: Knowledge, dataset: Dataset, settings: LabelSettings
                 f"{knowledge.folder} knows nothing of query '{query_id}' of the split '{knowledge.split}' of "
                 f"{dataset.name}; collect again from this dataset"
             )
-    if next(iter(LabelledQueries(knowledge, dataset, settings.candidates)), None) is None:
+    left_out = {"skipped_queries": 0, "empty_positives": 0}
+    if next(labelled_queries(knowledge, dataset, settings.candidates, left_out), None) is None:
         raise DataError(
             f"no query of the split '{knowledge.split}' of {dataset.name} has a visible positive (grade "
             f"{dataset.relevant_from} or higher) that is not empty; there is nothing to label"

@@ -21,7 +21,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import write_text
-from colabel.collective.expansion import Centroids, expansion_weights
+from colabel.collective.expansion import expansion_weights
 from colabel.data import Dataset
 from colabel.data.text_lines import qrel_lines
 from colabel.errors import ArtefactError, ColabelError, UsageError
@@ -123,7 +123,12 @@ def missing_labels(
     found = find_missing(labels, dataset, limit=limit, order=order, margin=margin)
     origin = labels.origin()
     reasons = [()] * len(found) if knowledge is None else explain(knowledge, found, origin.beta, origin.scale)
-    return [_readable(pair, why, dataset) for pair, why in zip(found, reasons, strict=True)]
+    passages = [dataset.passages[pair.row] for pair in found]
+    return [
+        MissingLabel(**vars(pair), query=dataset.queries[pair.query_id], title=passage.title,
+                     text=snippet(passage.text), reasons=why)
+        for pair, passage, why in zip(found, passages, reasons, strict=True)
+    ]  # fmt: skip
 
 
 def find_missing(
@@ -197,8 +202,8 @@ def _pairs(labels: Labels, best: npt.NDArray[np.void]) -> list[MissingPair]:
         if not len(wanted):
             continue
         ranks, margins = missing_ranks(block.teacher, block.flags), _margins(block)
-        for spot, place in zip(wanted.tolist(), best["place"][wanted].tolist(), strict=True):
-            at = divmod(place, block.rows.shape[1])
+        for spot in wanted.tolist():
+            at = divmod(int(best["place"][spot]), block.rows.shape[1])
             row = int(block.rows[at])
             found[spot] = MissingPair(
                 query_id=block.query_ids[at[0]],
@@ -253,31 +258,17 @@ def explain(knowledge: Knowledge, pairs: Sequence[MissingPair], beta: float, sca
         for place in range(len(batch)):
             passage = torch.from_numpy(vectors[offsets[place] : offsets[place + 1]])
             similarities = (centroids.vectors[place] @ passage.T).amax(dim=1)
-            reasons.append(_reasons(knowledge, centroids, place, weights[place], similarities))
+            added = (weights[place] * similarities).tolist()
+            columns = (centroids.sigma[place].tolist(), weights[place].tolist(), similarities.tolist(), added)
+            token_ids = centroids.token_ids[place].tolist()
+            used = [number for number, token in enumerate(token_ids) if token >= 0]
+            pieces = knowledge.index.encoder.tokens([token_ids[number] for number in used])
+            found = [
+                Reason(piece, *(values[number] for values in columns))
+                for number, piece in zip(used, pieces, strict=True)
+            ]
+            reasons.append(tuple(sorted(found, key=lambda reason: -reason.contribution)))
     return reasons
-
-
-def _reasons(
-    knowledge: Knowledge, centroids: Centroids, place: int, weights: torch.Tensor, similarities: torch.Tensor
-) -> tuple[Reason, ...]:
-    used = [number for number, token in enumerate(centroids.token_ids[place].tolist()) if token >= 0]
-    pieces = knowledge.index.encoder.tokens([int(centroids.token_ids[place, number]) for number in used])
-    found = [
-        Reason(
-            token=piece,
-            sigma=float(centroids.sigma[place, number]),
-            weight=float(weights[number]),
-            similarity=float(similarities[number]),
-            contribution=float(weights[number] * similarities[number]),
-        )
-        for number, piece in zip(used, pieces, strict=True)
-    ]
-    return tuple(sorted(found, key=lambda reason: -reason.contribution))
-
-
-def _readable(pair: MissingPair, reasons: tuple[Reason, ...], dataset: Dataset) -> MissingLabel:
-    passage, query = dataset.passages[pair.row], dataset.queries[pair.query_id]
-    return MissingLabel(**vars(pair), query=query, title=passage.title, text=snippet(passage.text), reasons=reasons)
 
 
 def snippet(text: str) -> str:
@@ -314,21 +305,15 @@ def write_missing(
     elif kind == ".json":
         text = json.dumps([label.as_dict() for label in found], indent=2, ensure_ascii=False) + "\n"
     else:
-        text = _tsv(found)
+        rows = [label.as_dict() | {"reasons": reason_text(label.reasons)} for label in found]
+        lines = [_COLUMNS, *([_cell(row[name]) for name in _COLUMNS] for row in rows)]
+        text = "".join("\t".join(line) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
 
 
-def _tsv(found: Iterable[MissingLabel]) -> str:
-    """A line per suggestion without quotes: any white space in a text becomes a space."""
-    lines = ["\t".join(_COLUMNS)]
-    for label in found:
-        cells = label.as_dict() | {"reasons": reason_text(label.reasons)}
-        lines.append("\t".join(_cell(cells[name]) for name in _COLUMNS))
-    return "\n".join(lines) + "\n"
-
-
 def _cell(value: Any) -> str:
+    """A value in a file without quotes: any white space in a text becomes a space."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
