@@ -80,22 +80,25 @@ def test_parquet(tmp_path: Path, dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ({"query_id": ["q1"], "passage_id": ["d1"]}, "no column 'teacher_score'"),
-        ({"query_id": ["q1"], "passage_id": ["d1"], "teacher_score": ["high"]}, "row 1: the score is a str"),
-        ({"query_id": [["q1"]], "passage_id": ["d1"], "teacher_score": [1.0]}, "row 1: 'query_id' is a list"),
-        ({"query_id": ["q1"], "passage_id": ["d 1"], "teacher_score": [1.0]}, "row 1: the id 'd 1' contains white"),
+        ({"query_id": ["q1"], "passage_id": ["d1"]}, ": no column 'teacher_score'"),
+        (
+            {"query_id": ["q1"], "passage_id": ["d1"], "teacher_score": ["high"]},
+            ":1: the score of passage 'd1'",
+        ),
+        ({"query_id": [["q1"]], "passage_id": ["d1"], "teacher_score": [1.0]}, ":1: 'query_id' is a list"),
+        ({"query_id": ["q1"], "passage_id": ["d 1"], "teacher_score": [1.0]}, ":1: the id 'd 1' contains white"),
     ],
 )
 def test_bad_parquet(tmp_path: Path, dataset: Dataset, columns: dict[str, list[object]], expected: str) -> None:
     pq.write_table(pa.table(columns), tmp_path / "bad.parquet")
-    with pytest.raises(DataError, match=rf"bad\.parquet: {expected}"):
+    with pytest.raises(DataError, match=rf"bad\.parquet{expected}"):
         ScoreFileTeacher(tmp_path / "bad.parquet", dataset)
 
 
 def test_a_cut_parquet_file(tmp_path: Path, dataset: Dataset) -> None:
     pq.write_table(pa.table({"query_id": ["q1"]}), tmp_path / "whole.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"cut\.parquet: not a Parquet file that can be read"):
+    with pytest.raises(DataError, match=r"cut\.parquet: cannot be read as a table"):
         ScoreFileTeacher(tmp_path / "cut.parquet", dataset)
 
 
@@ -119,9 +122,12 @@ def test_a_ranking_of_ours_is_a_file_of_scores(tmp_path: Path, dataset: Dataset)
         ("q1 d1 nan\n", r"scores\.tsv:1: the score is 'nan'"),
         ("q1 d1 1e39\n", r"scores\.tsv:1: the score is '1e39'; expected a finite number that fits"),
         (TABLE + "query_id passage_id score\n", r"scores\.tsv:4: a header line inside the file"),
-        (JSONL + '{"query_id": "q1"}\n', r"scores\.tsv:3: no field 'score'"),
+        (JSONL + '{"query_id": "q1"}\n', r"scores\.tsv:3: no field 'passage_id'"),
         (JSONL + "q1 d1 2\n", r"scores\.tsv:3: not JSON"),
-        ('{"query_id": "q1", "passage_id": "d1", "score": "9"}\n', r"scores\.tsv:1: the score is a str"),
+        (
+            '{"query_id": "q1", "passage_id": "d1", "score": "9"}\n',
+            r"scores\.tsv:1: the score of passage 'd1'",
+        ),
         ('{"query_id": true, "passage_id": "d1", "score": 9}\n', r"scores\.tsv:1: 'query_id' is a bool"),
         ("", r"scores\.tsv: there is no score to use: it is empty"),
         ("\n\n", r"scores\.tsv: there is no score to use: it is empty"),

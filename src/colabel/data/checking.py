@@ -14,7 +14,7 @@ from colabel.data.load import open_source, read_labels, read_query_texts, releva
 from colabel.data.passages import verify_ids
 from colabel.data.splits import DEV, TRAIN, hold_out, leaks
 from colabel.data.string_table import StringTable, StringTableBuilder
-from colabel.data.text_lines import Collected, Problem
+from colabel.data.text_lines import Collected
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import DataSettings
 from colabel.types import Qrels
@@ -28,17 +28,9 @@ class SplitCounts:
     labels: int
     positive: int
     relevant: int
-    hidden: int = 0
-
-    @property
-    def mean_positive(self) -> float:
-        """Positive labels per query."""
-        return self.positive / self.queries if self.queries else 0.0
-
-    @property
-    def mean_relevant(self) -> float:
-        """Relevant labels per query."""
-        return self.relevant / self.queries if self.queries else 0.0
+    hidden: int
+    mean_positive: float
+    mean_relevant: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +45,7 @@ class Lengths:
     @classmethod
     def of(cls, counts: Iterable[int]) -> Lengths:
         """Summarise word counts."""
-        values = np.frombuffer(counts, dtype=np.uint32) if isinstance(counts, array) else np.asarray(list(counts))
+        values = np.fromiter(counts, dtype=np.uint32)
         if not values.size:
             return cls(0.0, 0.0, 0.0, 0)
         median, p95 = np.percentile(values, [50, 95])
@@ -83,17 +75,12 @@ class CheckReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
         table = dataclasses.asdict(dataclasses.replace(self, problems=Collected()))
-        table["splits"] = {
-            name: {
-                **dataclasses.asdict(counts),
-                "mean_positive": round(counts.mean_positive, 2),
-                "mean_relevant": round(counts.mean_relevant, 2),
-            }
-            for name, counts in self.splits.items()
-        }
         table["ok"] = self.ok
         table["problem_counts"] = dict(self.problems.counts)
-        table["problems"] = [_problem_row(problem) for problem in self.problems]
+        table["problems"] = [
+            {"kind": kind.name, "fatal": kind.fatal, "file": file, "line": line, "message": text, "remedy": kind.remedy}
+            for kind, file, line, text in self.problems
+        ]
         return table
 
 
@@ -113,25 +100,21 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
     for leak in leaks(labels, queries):
         problems.add(leak.kind, *places[leak.twin], leak.message)
     cutoff, reason = relevance_cutoff(settings, source)
+    held_out = None  # there is a dev split
+    if TRAIN in labels and DEV not in labels:
+        held_out = settings.holdout if hold_out(labels[TRAIN], queries, settings.holdout)[1] else 0.0
     return CheckReport(
         name=source.name,
         passages=len(passage_ids),
         queries=len(queries),
         splits={split: _count(rels, cutoff, hidden if split == TRAIN else {}) for split, rels in labels.items()},
         passage_words=Lengths.of(passage_words),
-        query_words=Lengths.of([len(text.split()) for text in queries.values()]),
+        query_words=Lengths.of(len(text.split()) for text in queries.values()),
         relevant_from=cutoff,
         relevant_from_reason=reason,
-        held_out_share=_held_out(labels, queries, settings.holdout),
+        held_out_share=held_out,
         problems=problems,
     )
-
-
-def _held_out(labels: Mapping[str, Qrels], queries: Mapping[str, str], share: float) -> float | None:
-    """The share of train that becomes dev, 0 where that is no query at all; None where there is a dev split."""
-    if TRAIN not in labels or DEV in labels:
-        return None
-    return share if hold_out(labels[TRAIN], queries, share)[1] else 0.0
 
 
 def _check_passages(source: Source, problems: Collected, progress: Progress) -> tuple[StringTable, array[int]]:
@@ -150,21 +133,13 @@ def _check_passages(source: Source, problems: Collected, progress: Progress) -> 
 
 def _count(labels: Qrels, cutoff: int, hidden: Qrels) -> SplitCounts:
     grades = [grade for rels in labels.values() for grade in rels.values()]
+    positive, relevant = sum(grade >= 1 for grade in grades), sum(grade >= cutoff for grade in grades)
     return SplitCounts(
         queries=len(labels),
         labels=len(grades),
-        positive=sum(grade >= 1 for grade in grades),
-        relevant=sum(grade >= cutoff for grade in grades),
+        positive=positive,
+        relevant=relevant,
         hidden=sum(len(rels) for query_id, rels in hidden.items() if query_id in labels),
+        mean_positive=round(positive / max(len(labels), 1), 2),
+        mean_relevant=round(relevant / max(len(labels), 1), 2),
     )
-
-
-def _problem_row(problem: Problem) -> dict[str, Any]:
-    return {
-        "kind": problem.kind.name,
-        "fatal": problem.kind.fatal,
-        "file": problem.file,
-        "line": problem.line,
-        "message": problem.message,
-        "remedy": problem.kind.remedy,
-    }

@@ -130,14 +130,12 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
     if not settings.queries and not settings.labels:
         return source
     columns = {**BEIR_COLUMNS, **settings.columns}
-    files = {split: path for split, path in settings.labels.items() if split != CLICKS}
-    labels: dict[str, Stream[Qrel]] = {
-        **source.labels,
-        **{split: partial(read_qrels, Path(path), columns=columns) for split, path in files.items()},
-    }
-    found = Collected()
+    labels: dict[str, Stream[Qrel]] = dict(source.labels)
+    for split, path in settings.labels.items():
+        if split != CLICKS:
+            labels[split] = partial(read_qrels, Path(path), columns=columns)
+    log, found = settings.labels.get(CLICKS), Collected()
     # A click log fills train alone where there are labels to test with.
-    log = settings.labels.get(CLICKS)
     clicks = read_clicks(Path(log), settings.min_clicks, not labels, found) if log else Clicks([], {})
 
     def queries(problems: Problems) -> Iterator[Located[Query]]:
@@ -148,14 +146,13 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
             problems.add(problem.kind, problem.file, problem.line, problem.message)
         yield from clicks.queries
 
-    for split, clicked in clicks.labels.items():
-        labels[split] = partial(_both, labels.get(split, nothing), clicked)
-    return dataclasses.replace(source, queries=queries, labels=labels)
+    def with_clicks(split: str, problems: Problems) -> Iterator[Located[Qrel]]:
+        before: Stream[Qrel] = labels.get(split, nothing)
+        yield from before(problems)
+        yield from clicks.labels[split]
 
-
-def _both(stream: Stream[Qrel], clicked: Iterable[Located[Qrel]], problems: Problems) -> Iterator[Located[Qrel]]:
-    yield from stream(problems)
-    yield from clicked
+    clicked = {split: partial(with_clicks, split) for split in clicks.labels}
+    return dataclasses.replace(source, queries=queries, labels={**labels, **clicked})
 
 
 def _format_of(source: str) -> tuple[Format | None, str]:

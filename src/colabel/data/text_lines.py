@@ -84,8 +84,7 @@ BOM = Kind("byte-order-mark", False, "skipped")
 CRLF = Kind("crlf", False, "Windows line ends are read as line ends")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong at one place."""
 
     kind: Kind
