@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from colabel.data import Dataset, hide_labels, load_dataset
-from colabel.data.splits import hidden_labels, hold_out, leaks, stable_fraction
+from colabel.data.splits import hidden_labels, hold_out, leaks, stable_fraction, with_hidden_labels
 from colabel.errors import DataError, SettingsError
 from colabel.labels.missing import write_missing
 from colabel.settings import DataSettings
@@ -97,6 +97,8 @@ def test_hiding_keeps_k_and_remembers_the_rest(write_beir: WriteBeir) -> None:
         assert sparse.labels("train")["q3"] == {"d5": 1, "d1": 0}, "judged non-relevant passages stay visible"
         assert sparse.labels("dev") == dataset.labels("dev")
         assert sparse.labels("test") == dataset.labels("test")
+        whole = with_hidden_labels(sparse)
+        assert whole.labels("train") == dataset.labels("train") and not hidden_labels(whole)
     kept = {hide_labels(dataset, 1, seed).positives("train")["q1"] for seed in range(20)}
     assert kept == {("d1",), ("d2",), ("d4",)}, "the seed chooses, and every label can be chosen"
     assert hide_labels(dataset, 1, 3).labels("train") == hide_labels(dataset, 1, 3).labels("train")

@@ -132,3 +132,9 @@ def hide_labels(dataset: Dataset, keep: int = 1, seed: int = 0) -> Dataset:
 def hidden_labels(dataset: Dataset) -> Qrels:
     """The hidden labels of the train queries. Only for measuring label quality, never for training."""
     return dataset._hidden
+
+
+def with_hidden_labels(dataset: Dataset) -> Dataset:
+    """The dataset with every label visible: for the ceiling of a study, which no product may be trained on."""
+    merged = {query: {**held, **dataset._hidden.get(query, {})} for query, held in dataset.labels(TRAIN).items()}
+    return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: merged}, _hidden={})

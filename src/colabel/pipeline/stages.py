@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
 from colabel.collective import Knowledge, collect
 from colabel.data import Dataset, PassageTable, load_dataset
-from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction
+from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
@@ -591,6 +591,8 @@ class Stages:
         """A student whose query encoder alone is trained, against the passage vectors of θ's index."""
         out = self.at.student(system) / "model"
         ranked = self.bm25_ranking(data, bm25)
+        if system.ceiling:
+            data = with_hidden_labels(data)
 
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)

@@ -61,6 +61,7 @@ class System:
         rerank: whether a search-time system only ranks the passages of its first search again.
         teacher: makes the teacher whose scores its student learns; None: hard labels.
         query_side: whether its student trains the query encoder alone, and searches θ's own index.
+        ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
         hybrid_of: slug of the system whose vectors it joins with BM25's words; empty: it is no hybrid.
         paper: what the paper reports of its cost.
     """
@@ -80,6 +81,7 @@ class System:
     rerank: bool = False
     teacher: Callable[[Sources], Teacher] | None = None
     query_side: bool = False
+    ceiling: bool = False
     hybrid_of: str = ""
     paper: PaperFigures | None = None
 
@@ -279,6 +281,29 @@ REGISTRY: tuple[System, ...] = (
         repeated=True,
     ),
     System(
+        "maxrep",
+        "MaxRep student, query side",
+        "θ's query encoder trained on with the visible labels and one-shot labels: the nearest passages of a labelled "
+        "one, by BM25; passages stay as indexed",
+        "distilled",
+        frozenset({"theta"}),
+        "maxrep",
+        teacher=students.neighbours,
+        query_side=True,
+        default=False,
+    ),
+    System(
+        "ceiling",
+        "ceiling: all labels, query side",
+        "θ's query encoder trained on with the hidden labels as well: what a perfect teacher would reach. No product",
+        "hard labels",
+        frozenset({"theta"}),
+        "hard-ceiling",
+        query_side=True,
+        ceiling=True,
+        default=False,
+    ),
+    System(
         "hybrid",
         "hybrid θ (with BM25)",
         "θ and BM25 together, standardised per query; the weight of BM25 is fitted on dev",
@@ -340,7 +365,7 @@ SEEDLESS = tuple(entry.slug for entry in REGISTRY if not entry.seeded)
 """Systems that draw nothing at random: one run of theirs stands for every seed."""
 TEACHERS = tuple(dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.learns_scores))
 """What ``label --teacher`` calls the teachers."""
-LESSONS = tuple(dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.student))
+LESSONS = tuple(dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.student and not entry.ceiling))
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
 _HYBRID = "hybrid-"
 THETA, COLLECTIVE = "colbert", "collective"

@@ -67,6 +67,15 @@ def views(sources: Sources) -> Teacher:
     return fitted_teacher(sources.knowledge, sources.bm25(), sources.dataset)
 
 
+def neighbours(sources: Sources) -> Teacher:
+    """One-shot labels: nearness to the labelled passages, found by BM25."""
+    from colabel.teachers.neighbours import NeighbourTeacher
+    from colabel.teachers.views import labelled_rows
+
+    known = sources.knowledge
+    return NeighbourTeacher(known.index, sources.bm25(), labelled_rows(sources.dataset, known.index, known.split))
+
+
 def self_distillation(sources: Sources) -> Teacher:
     """θ's own scores φ."""
     from colabel.teachers import SelfTeacher

@@ -57,6 +57,7 @@ GRADIENT_CLIP = 2.0
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DEV_QUERIES = 200
 DEV_DEPTH = 100
+_SORTED = 8  # batches whose queries are sorted by length together
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
 
 
@@ -264,11 +265,16 @@ class _Training:
         return trained
 
     def _batches(self) -> Iterator[IntArray]:
+        """Batches of queries of like length, which need little padding, in random order."""
         size = min(self.settings.batch_queries, len(self.lists.query_ids))
+        lengths = np.array([len(ids) for ids in self.encoder.model.tokenizer(list(self.lists.texts))["input_ids"]])
         while True:
             order = self.draw.permutation(len(self.lists.query_ids))
-            for first in range(0, len(order) - size + 1, size):
-                yield order[first : first + size]
+            for first in range(0, len(order), size * _SORTED):
+                part = order[first : first + size * _SORTED]
+                part = part[np.argsort(lengths[part], kind="stable")]
+                for start in self.draw.permutation(np.arange(0, len(part) - size + 1, size)):
+                    yield part[start : start + size]
 
     def _loss(self, members: IntArray) -> Tensor:
         rows, target = self._drawn(members)
