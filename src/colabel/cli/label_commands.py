@@ -178,10 +178,10 @@ def label_command(
 ) -> None:
     """Thin call of :func:`colabel.label`."""
     from colabel import label, open_knowledge, report_labels
-    from colabel.pipeline.stages import TeacherSources
+    from colabel.pipeline.stages import cross_encoder
     from colabel.ranking import Bm25
     from colabel.systems import named_teacher
-    from colabel.teachers import CrossEncoderTeacher
+    from colabel.systems.students import Sources
 
     _refuse_unused(teacher)
     recipe = recipe_settings(dataset, overrides, _USED)
@@ -190,22 +190,10 @@ def label_command(
         knowledge = open_knowledge(
             knowledge_folder, open_index=lambda folder: engine.open_index(folder, loaded.passages)
         )
-        length, device, predictor = recipe.cross_encoder.max_length, recipe.encoder.device, engine.predictor
-        readers = tuple(
-            CrossEncoderTeacher(
-                model,
-                loaded,
-                max_length=length,
-                device=device,
-                cache=pairs,
-                predictor=None if predictor is None else predictor(model, length, device),
-                progress=progress,
-            )
-            for model in models
-        )
+        readers = tuple(cross_encoder(model, loaded, recipe, engine, pairs, progress) for model in models)
         collective = _collective(recipe, dataset, overrides, knowledge)
         words = functools.partial(Bm25, loaded.passages, recipe.rank, pairs / "bm25", progress)
-        sources = TeacherSources(loaded, knowledge, collective, readers, scores, words, progress)
+        sources = Sources(loaded, knowledge, collective, readers, scores, words, progress)
         chosen = named_teacher(teacher, sources)
         report = report_labels(label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress))
     shutil.rmtree(pairs, ignore_errors=True)

@@ -94,7 +94,6 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         },
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
-        trials={system.slug: found for system in study.systems if (found := study.trials.found(system))},
         seconds=_stage_seconds(study),
         notes=(*study.lost, *study.shallow, *study.unreachable, *verdicts, *missed),
     )

@@ -103,8 +103,8 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
         return DemoResult(
             document=document,
             student=student.slug,
-            folder=study.at.student(student),
-            index=study.at.index if student.query_side else study.at.student(student) / "index",
+            folder=study.at.model(student).parent,
+            index=study.at.student_index(student),
             labels=study.at.labels(student),
             examples=_examples(study, student, document),
             suggested=suggested,

@@ -97,12 +97,12 @@ class Run:
     @property
     def student(self) -> Path:
         """The student's checkpoint."""
-        return self.at.student(self.system) / "model"
+        return self.at.model(self.system)
 
     @cached_property
     def index(self) -> Index:
         """What the student searches: the collection indexed by it, or by θ where its query side alone was trained."""
-        return self.theta_index if self.system.query_side else Index.open(self.at.student(self.system) / "index")
+        return self.theta_index if self.system.query_side else Index.open(self.at.student_index(self.system))
 
     @cached_property
     def theta_index(self) -> Index:
@@ -218,7 +218,7 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
         systems = [system if slug == system.slug else parse_system(slug) for slug in evaluation.means]
         document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
     commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
-    student = Layout.of(folder).student(system) / "model"
+    student = Layout.of(folder).model(system)
     return write_run_report(document, folder, student=student, commands=commands)
 
 

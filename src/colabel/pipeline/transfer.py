@@ -133,7 +133,7 @@ class Transfer(Rows):
         if not system.needs:
             return self.stages.bm25(self.dataset)
         if system.student:
-            return LateInteraction(self._index(system.made_as, self._source.student(system) / "model"), system.slug)
+            return LateInteraction(self._index(system.made_as, self._source.model(system)), system.slug)
         if "theta" not in system.needs:
             return LateInteraction(self._index(system.slug, self._source.encoder), system.slug)
         if system.beta is None:

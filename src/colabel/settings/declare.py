@@ -47,6 +47,7 @@ RENAMED: dict[str, str] = {
     "labels.temperature": "exports take --temperature, and training has distil.teacher_temperature: leave the key out",
     "distil.others": "a teacher that knows any passage is asked, with others they are irrelevant: leave the key out",
     **{f"study.{key}": _ALWAYS.format(value) for key, value in _MEASURED.items()},
+    "study.trials": "students are trained once, as [distil] says: try other settings in studies of their own",
     "study.dev_target": _ALWAYS.format("1 % above the best value before training"),
     "distil.hard_scope": _ALWAYS.format('"group"'),
 }

@@ -7,7 +7,7 @@ check, the error message and the reference page. A TOML recipe (:mod:`colabel.se
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from colabel.errors import SettingsError
 from colabel.settings.declare import Settings, nearest, setting
@@ -358,11 +358,6 @@ class StudySettings(Settings):
         (),
         help="systems trained with every seed, the others with one; empty: colbert, colbert-hn, self-kd, ce-kd "
         "and collective-0.5",
-    )
-    trials: tuple[dict[str, Any], ...] = setting(
-        (),
-        help="tables [[study.trials]] of other settings of [distil] (and ε, 'smoothing') that every student is trained "
-        "with too; the best on dev, by 'fit.measure', is kept",
     )
     measures: tuple[str, ...] = setting(DEFAULT_MEASURES, help="measures of ir_measures; the first one decides")
     sweep: bool = setting(True, help="sweep over (f_p, f_c, f_e, β) on dev")
