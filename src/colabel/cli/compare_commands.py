@@ -436,14 +436,14 @@ def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
         emit(f"{folder}: {prune_versions(folder):,} earlier results removed")
         found = found[-1:]
     if as_json:
-        print_json([one.as_dict() for one in found])
+        print_json(found)
         return
-    measures = list(dict.fromkeys(name for one in found for name in one.means))
+    measures = list(dict.fromkeys(name for one in found for name in one["means"]))
     rows = []
     for one in found:
-        values = [f"{one.means[name]:.4f}" if name in one.means else "" for name in measures]
-        changed = ", ".join(one.changed[:3]) + (" …" if len(one.changed) > 3 else "")
-        rows.append([str(one.folder), one.student, *values, changed])
+        values = [f"{one['means'][name]:.4f}" if name in one["means"] else "" for name in measures]
+        changed = ", ".join(one["changed"][:3]) + (" …" if len(one["changed"]) > 3 else "")
+        rows.append([one["folder"], one["student"], *values, changed])
     emit(table(["run", "student", *measures, "other than before"], rows))
 
 

@@ -71,7 +71,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
         yield f"\n  {textwrap.shorten(example.query, 90, placeholder=' …')}   {before:.2f} → {after:.2f}"
         yield f"    expansion tokens  {' '.join(example.tokens)}"
         for name, answers in (("ColBERT", example.before), ("student", example.after)):
-            yield f"    {name:<16}  " + ", ".join(f"{'*' if one.relevant else ''}{one.passage_id}" for one in answers)
+            yield f"    {name:<16}  " + ", ".join(f"{'*' * relevant}{one}" for one, relevant in answers)
     hidden = result.suggested[0].hidden
     yield f"\nMissing labels: {hidden:,} labels of training queries were hidden; no training read them."
     for share in result.suggested:
@@ -84,7 +84,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
         query = textwrap.shorten(one.query, 60, placeholder=" …")
         yield f"  {'hidden' if right else '  —   '}  {query}  →  {one.passage_id}  ({reason_text(one.reasons, 3)})"
     yield f"\nThe report: {result.report}"
-    yield f"The student: {result.folder / 'model'}, a sentence-transformers checkpoint"
+    yield f"The student: {result.model}, a sentence-transformers checkpoint"
     yield next_command("search", result.index, "smooth a noisy signal", "-k", 3)
     program = options.program()
     yield f"      and on your own data: {program} check DATASET, then {program} run DATASET --out runs/mine"

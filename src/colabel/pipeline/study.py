@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from colabel.artefacts import Builder, DryBuilder, Spec, Stale, read_manifest, seconds_of, write_json
 from colabel.collective import Knowledge, PrfRanker
@@ -227,7 +227,7 @@ class Rows(abc.ABC):
         self.lost: list[str] = []
         self.runs: dict[str, dict[int, Ranking]] = {}
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> Self:
         self.stages.__enter__()
         return self
 
@@ -344,7 +344,7 @@ class Study(Rows):
         stages = Stages(recipe, at, None, progress, builder=builder or Builder())
         super().__init__(recipe, out, systems_of(recipe), stages)
         self._seeds = {recipe.seed: self.stages}
-        self._repeated = repeated_in(recipe)
+        repeated_in(recipe)  # a wrong name is refused now
 
     def at_seed(self, seed: int) -> Stages:
         """The stages of one seed."""
@@ -355,12 +355,13 @@ class Study(Rows):
     @cached_property
     def rows(self) -> list[tuple[System, int]]:
         """Every system with every seed it is run with: a first result of all before the second seed of any."""
-        counts = {
-            system: self.recipe.study.seeds if system.slug in self._repeated and system.seeded else 1
+        repeated, first = repeated_in(self.recipe), self.recipe.seed
+        return [
+            (system, seed)
+            for seed in range(first, first + self.recipe.study.seeds)
             for system in self.systems
-        }
-        found = [(system, self.recipe.seed + number) for system, count in counts.items() for number in range(count)]
-        return sorted(found, key=lambda row: row[1])
+            if seed == first or (system.seeded and system.slug in repeated)
+        ]
 
     def spec(self, recipe_text: str) -> Spec:
         """What ``study.json`` is measured from."""
