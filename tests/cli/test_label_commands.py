@@ -160,8 +160,8 @@ def test_the_report_works_where_the_knowledge_is_gone(
     assert code == 0
     assert "no reasons are given, as the knowledge cannot be used" in err
     assert {len(row["reasons"]) for row in json.loads(text)} == {0}
-    (tmp_path / "index" / "moved").rename(tmp_path / "moved")
-    code, text, err = call("missing", tmp_path / "labels", data, "--json", "--knowledge", tmp_path / "moved")
+    (tmp_path / "index" / "moved").rename(tmp_path / "knowledge")
+    code, text, err = call("missing", tmp_path / "labels", data, "--json")
     assert (code, err) == (0, "")
     assert min(len(row["reasons"]) for row in json.loads(text)) > 0
 

@@ -264,13 +264,6 @@ def report_text(report: LabelReport) -> str:
     "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000_000), help="How many passages, at most."
 )
 @_order_option
-@click.option("--margin", type=float, help="Only passages that score at least this much above the labelled one.")
-@click.option(
-    "--knowledge",
-    "knowledge_folder",
-    type=FOLDER,
-    help="Where the knowledge is now; default: where it was when the labels were made.",
-)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, instead of the screen.")
 @click.option("--with-labels", is_flag=True, help="Put the visible labels into the .qrels file as well.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
@@ -281,24 +274,19 @@ def missing_command(
     overrides: tuple[str, ...],
     limit: int,
     order: str,
-    margin: float | None,
-    knowledge_folder: Path | None,
     out: Path | None,
     with_labels: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.missing_labels`."""
-    from colabel import missing_labels, open_knowledge
+    from colabel import missing_labels
     from colabel.labels import check_missing_file, remembered_knowledge, write_missing
 
     check_missing_file(out, with_labels=with_labels, force=force)
     labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
-    if knowledge_folder:
-        knowledge: Knowledge | None = open_knowledge(knowledge_folder)
-    else:
-        knowledge = run.knowledge if run else remembered_knowledge(labels)
-    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order, margin=margin)
+    knowledge = run.knowledge if run else remembered_knowledge(labels)
+    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order)
     if out is not None:
         visible = loaded.source_labels(labels.split) if with_labels else None
         write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)
