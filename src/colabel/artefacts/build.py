@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    Spec,
-    library_versions,
-    parse_manifest,
-    read_manifest,
-)
+from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, Spec, library_versions, parse_manifest, read_manifest
 from colabel.errors import ArtefactError, UsageError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from colabel.cli import options
 from colabel.cli.options import (
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from colabel.settings import CollectiveSettings, Recipe
 
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
-_OPTIONS = {"models": ("--model", ("cross-encoder", "ensemble", "mixed")), "scores": ("--scores", ("scores",))}
-"""Parameters of `colabel label` that belong to some teachers: option, teachers."""
+_READERS = ("cross-encoder", "ensemble", "mixed")
 _FORMATS = ("parquet", "trec", "jsonl", "hf", "pylate")
 _ORDERS = ("standout", "deviation")
 _WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
@@ -151,8 +149,9 @@ def inspection_lines(seen: Inspection) -> list[str]:
 
     Candidates are the top labels.candidates passages of the ranking in the knowledge, and the labelled positives.
     Teachers: collective (the query with its collective centroids), self (the query alone), cross-encoder (--model),
-    ensemble (several --model), scores (a score file, --scores), mixed (collective and cross-encoder in equal parts,
-    --model). β and its scale are the knowledge's, unless --set collective.beta=… or a recipe says otherwise. Examples:
+    ensemble (several --model), scores (the score file labels.scores), mixed (collective and cross-encoder in equal
+    parts, --model). β and its scale are the knowledge's, unless --set collective.beta=… or a recipe says
+    otherwise. Examples:
 
       colabel label my-collection/ --knowledge my-knowledge/ --out labels/collective
 
@@ -163,7 +162,6 @@ def inspection_lines(seen: Inspection) -> list[str]:
 @click.option("--knowledge", "knowledge_folder", required=True, type=FOLDER, help="What `colabel collect` wrote.")
 @click.option("--teacher", default="collective", show_default=True, type=click.Choice(TEACHERS), help="Who scores.")
 @click.option("--model", "models", multiple=True, help="A cross-encoder, folder or hub id; several for ensemble.")
-@click.option("--scores", type=FOLDER, help="Score file, for the teacher scores.")
 @options.json_option
 @options.out_option("Folder of the labels.")
 def label_command(
@@ -172,7 +170,6 @@ def label_command(
     knowledge_folder: Path,
     teacher: str,
     models: tuple[str, ...],
-    scores: Path | None,
     as_json: bool,
     out: Path,
 ) -> None:
@@ -183,8 +180,10 @@ def label_command(
     from colabel.systems import named_teacher
     from colabel.systems.students import Sources
 
-    _refuse_unused(teacher)
+    if models and teacher not in _READERS:
+        raise UsageError(f"--model is for the teacher {' or '.join(_READERS)}; the teacher is '{teacher}'")
     recipe = recipe_settings(dataset, overrides, _USED)
+    scores = Path(recipe.labels.scores) if recipe.labels.scores else None
     pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
     with loaded_dataset(recipe, out) as (loaded, progress, _), chosen_engine(recipe) as engine:
         knowledge = open_knowledge(
@@ -202,14 +201,6 @@ def label_command(
         return
     emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
     emit(f"{options.next_command('missing', out)} {same_data(dataset, overrides)}")
-
-
-def _refuse_unused(teacher: str) -> None:
-    """Refuse an option that another teacher needs: whoever gives it means that teacher."""
-    context = click.get_current_context()
-    for name, (option, owners) in _OPTIONS.items():
-        if context.get_parameter_source(name) != ParameterSource.DEFAULT and teacher not in owners:
-            raise UsageError(f"{option} is for the teacher {' or '.join(owners)}; the teacher is '{teacher}'")
 
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:

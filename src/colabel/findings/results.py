@@ -542,7 +542,7 @@ def ratios(systems: Sequence[SystemResult]) -> tuple[Ratio, ...]:
         }
         seconds = {name: (one, other) for name, (one, other) in sides.items() if one is not None and other}
         values = {name: one / other for name, (one, other) in seconds.items()}
-        reported = {"paper_annotation": paper.annotation, "paper_overall": paper.overall}
+        reported = {"paper_annotation": paper[0], "paper_overall": paper[1]}
         found.append(Ratio(system.slug, ours.slug, **values, factor=factor, seconds=seconds, **reported))
     return tuple(found)
 

@@ -34,11 +34,9 @@ class RunResult:
     """What a run ends with.
 
     Attributes:
-        system: what the student is.
         dataset: the collection's name.
         evaluation: the student beside BM25, the plain encoder and θ on the test split; None without test labels.
-        student: its checkpoint.
-        index: the collection indexed by it.
+        student, index: its checkpoint, and the collection indexed by it.
         labels: its teacher's labels; None where it has no teacher.
         report: a short page of how good the student is, where it lies, and what to do next.
     """

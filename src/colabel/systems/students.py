@@ -99,5 +99,5 @@ def score_file(sources: Sources) -> Teacher:
     from colabel.teachers import ScoreFileTeacher
 
     if sources.scores is None:
-        raise UsageError("the teacher 'scores' needs a score file; name it with --scores or 'labels.scores'")
+        raise UsageError("the teacher 'scores' needs a score file; name it: labels.scores = FILE")
     return ScoreFileTeacher(sources.scores, sources.dataset, progress=sources.progress)
