@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
 from colabel.collective import Knowledge, collect
@@ -54,6 +54,7 @@ from colabel.train.query_side import candidate_rows, train_query_side, training_
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
@@ -74,6 +75,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "query side": ("query_side", "fit"),
 }
 """Stage → the tables of the recipe whose settings it has, for messages."""
+_TOGETHER = ("train", "distil")
 
 
 class Layout:
@@ -220,13 +222,13 @@ class Stages:
             self._engine.append(LocalEngine() if self._opens else choose_engine(self.recipe.compute))
         return self._engine[0]
 
-    def _once(self, name: str, folder: Path, make: Callable[[], T], *, together: bool = False) -> T:
-        """A stage by its name: made, or opened, once; ``together``: by all processes at a time."""
+    def _once(self, name: str, folder: Path, make: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+        """A stage by its name: made, or opened, once; all processes train together."""
 
         def first() -> T:
             cpu = check_device(self.recipe.encoder.device) == "cpu"
-            with contextlib.nullcontext() if together else main_process_first(cpu=cpu):
-                return make()
+            with contextlib.nullcontext() if name in _TOGETHER else main_process_first(cpu=cpu):
+                return make(*args, **given)
 
         try:
             return self.builder.once(folder, first)
@@ -255,23 +257,20 @@ class Stages:
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
         at = self.at.encoder
-        self._once("encoder", at, lambda: prepare_encoder(self.recipe.encoder, data.passages, at))
+        self._once("encoder", at, prepare_encoder, self.recipe.encoder, data.passages, at)
         return at
 
     def bm25(self, data: Dataset) -> Bm25:
         """BM25 over the collection."""
         at = self.at.bm25
-        return self._once("bm25", at, lambda: Bm25(data.passages, self.recipe.rank, at, self.progress))
+        return self._once("bm25", at, Bm25, data.passages, self.recipe.rank, at, self.progress)
 
     def rank(
         self, ranker: Ranker, queries: Mapping[str, str], out: Path, depth: int, tag: str = "", run_file: bool = True
     ) -> Ranking:
         """A ranking of some queries; only those of test queries need a run file for other programs."""
-
-        def make() -> Ranking:
-            return rank(ranker, queries, out, depth=depth, tag=tag, run_file=run_file, progress=self.progress)
-
-        return self._once("rank", out, make)
+        how: dict[str, Any] = {"depth": depth, "tag": tag, "run_file": run_file, "progress": self.progress}
+        return self._once("rank", out, rank, ranker, queries, out, **how)
 
     def bm25_ranking(self, data: Dataset, bm25: Bm25, split: str = TRAIN) -> Ranking:
         """BM25's ranking of a split's queries: θ's negatives, and what it is evaluated on."""
@@ -287,14 +286,8 @@ class Stages:
         if DEV in data.splits and fit.evaluate_every:
             ranked = self.bm25_ranking(data, bm25, DEV)
             dev = dev_set(data, ranked, queries=fit.evaluate_queries, depth=EVALUATE_DEPTH)
-
-        def train() -> TrainedModel:
-            settings = self.recipe.train
-            return train_theta(
-                data, plain, negatives, out, settings=settings, fit=fit, seed=self.seed, dev=dev, **self._how
-            )
-
-        return self._once("train", out, train, together=True).folder
+        how = {**self._how, "settings": self.recipe.train, "fit": fit, "seed": self.seed, "dev": dev}
+        return self._once("train", out, train_theta, data, plain, negatives, out, **how).folder
 
     def index(self, data: Dataset, model: Path, out: Path) -> Index:
         """The collection indexed by a model."""
@@ -317,30 +310,20 @@ class Stages:
         """θ's vectors and ranking of the training queries, their collective centroids and σ."""
         settings, at = self.recipe.collective, self.at.knowledge
         depth = max(self.recipe.labels.candidates, settings.feedback_passages)
-
-        def make() -> Knowledge:
-            return collect(data, index, at, settings=settings, depth=depth, seed=self.seed, progress=self.progress)
-
-        return self._once("collect", at, make)
+        how: dict[str, Any] = {"depth": depth, "seed": self.seed, "progress": self.progress}
+        return self._once("collect", at, collect, data, index, at, settings=settings, **how)
 
     def groups(self, data: Dataset, ranking: Ranking) -> Groups:
         """The queries and passages of every step, the same for all students of θ."""
         settings = self.recipe.distil
         depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
-
-        def draw() -> Groups:
-            return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, self.seed)
-
-        return self._once("groups", self.at.own / "groups", draw)
+        return self._once("groups", self.at.own / "groups", _draw, data, ranking, depth, settings, self.seed)
 
     def bm25_groups(self, data: Dataset, bm25: Bm25) -> Groups:
         """Pairs with BM25's negatives, for the students that the paper trains from the plain encoder."""
         ranking, settings = self.bm25_ranking(data, bm25), paper_settings(self.recipe)
-
-        def draw() -> Groups:
-            return groups_for(candidates_from_ranking(data, ranking, depth=settings.candidates), settings, self.seed)
-
-        return self._once("groups", self.at.own / "bm25-groups", draw)
+        drawn = (data, ranking, settings.candidates, settings, self.seed)
+        return self._once("groups", self.at.own / "bm25-groups", _draw, *drawn)
 
     def dev_ranking(self, data: Dataset, index: Index) -> Ranking | None:
         """θ's ranking of the dev queries."""
@@ -359,17 +342,14 @@ class Stages:
 
     def cross_encoders(self, data: Dataset, known: Knowledge, system: System) -> tuple[CrossEncoderTeacher, ...]:
         """The cross-encoders that teach a system: the recipe's, or trained from the same labels on θ's negatives."""
-        settings = self.recipe.cross_encoder
-
-        def train(number: int, out: Path) -> Path:
-            model, seed = settings.models[number], self.seed + number
-            return train_cross_encoder(data, known.ranking, model, out, settings=settings, seed=seed, **self._how)
-
-        models = list(settings.checkpoints[: system.cross_encoder_count(self.recipe)])
+        settings, count = self.recipe.cross_encoder, system.cross_encoder_count(self.recipe)
+        models = list(settings.checkpoints[:count])
         if not settings.checkpoints:
-            for number in range(system.cross_encoder_count(self.recipe)):
+            for number, model in enumerate(settings.models[:count]):
                 at = self.at.cross_encoder(number)
-                models.append(str(self._once("cross-encoder", at, functools.partial(train, number, at))))
+                how = {**self._how, "settings": settings, "seed": self.seed + number}
+                self._once("cross-encoder", at, train_cross_encoder, data, known.ranking, model, at, **how)
+                models.append(str(at))
         found = tuple(self.cross_encoder(data, model) for model in models)
         if is_main_process() and not self.builder.dry:
             self.compare_cross_encoders(data, known.index, found)
@@ -414,11 +394,8 @@ class Stages:
         """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
         at = self.at.labels(system)
         only = groups.pairs() if system.needs_cross_encoder else None
-
-        def make() -> Labels:
-            return label(known, data, teacher, at, settings=self.recipe.labels, only=only, progress=self.progress)
-
-        return self._once("label", at, make)
+        how: dict[str, Any] = {"settings": self.recipe.labels, "only": only, "progress": self.progress}
+        return self._once("label", at, label, known, data, teacher, at, **how)
 
     def teach(
         self, system: System, data: Dataset, known: Knowledge, teacher: Teacher | None, groups: Groups
@@ -443,25 +420,14 @@ class Stages:
     ) -> TrainedModel:
         """A student: trained from θ, or from the plain encoder, with its teacher's scores or hard labels."""
         recipe, out = self.recipe, self.at.model(system)
-
-        def train() -> TrainedModel:
-            return distil(
-                data,
-                start,
-                groups,
-                teacher,
-                out,
-                smoothing=recipe.labels.smoothing if system.smooths else 0.0,
-                settings=student_settings(system, recipe),
-                fit=recipe.fit,
-                hard_scope="batch" if system.from_plain else "group",
-                seed=self.seed,
-                dev=dev,
-                about=self._about(system),
-                **self._how,
-            )
-
-        return self._once("distil", out, train, together=True)
+        how = self._how | {
+            "settings": student_settings(system, recipe),
+            "fit": recipe.fit,
+            "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
+            "hard_scope": "batch" if system.from_plain else "group",
+            "about": self._about(system),
+        }
+        return self._once("distil", out, distil, data, start, groups, teacher, out, seed=self.seed, dev=dev, **how)
 
     def train_query_side(
         self, system: System, data: Dataset, bm25: Bm25, theta: Path, known: Knowledge, teacher: Teacher | None
@@ -474,18 +440,8 @@ class Stages:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
             lists = training_lists(queries, rows, scores, positives, teacher, label_mass=settings.label_mass)
-            return train_query_side(
-                data,
-                known.index,
-                theta,
-                lists,
-                out,
-                settings=settings,
-                measure=self.recipe.fit.measure,
-                name=system.made_as,
-                seed=self.seed,
-                **self._how,
-            )
+            how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
+            return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 
         return self._once("query side", out, train)
 
@@ -502,7 +458,7 @@ class Stages:
             values = {f"{weight:g}": value for weight, value in found.values.items()}
             return {"weight": found.weight, "queries": found.queries, "values": values}
 
-        manifest = self._once("hybrid", out, lambda: self.builder.build(out, spec, fit))
+        manifest = self._once("hybrid", out, self.builder.build, out, spec, fit)
         return Hybrid(late, bm25, float(manifest.counts["weight"]), name=name)
 
     def _about(self, system: System) -> dict[str, Any]:
@@ -527,6 +483,10 @@ class Stages:
         if not self.builder.dry:
             write_json(self.at.evaluation, evaluation.as_dict())
         return evaluation
+
+
+def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:
+    return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, seed)
 
 
 def uses_checkpoint(recipe: Recipe) -> bool:
