@@ -73,7 +73,7 @@ def _labels_arguments(function: F) -> F:
       colabel collect my-collection/ --index my-index/ --set collective.feedback=top --out paper/""",
 )
 @options.dataset_argument
-@options.index_option
+@click.option("--index", "index_folder", required=True, type=FOLDER, help="An index that `colabel index` wrote.")
 @options.split_option("train", "Whose queries.")
 @options.out_option("Folder of the knowledge.")
 def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path, split: str, out: Path) -> None:

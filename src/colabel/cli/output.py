@@ -6,13 +6,11 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -74,16 +72,6 @@ def emit(text: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
         sys.exit(0)
-
-
-@contextmanager
-def beside(out: Path, purpose: str) -> Iterator[Path]:
-    """A folder next to ``out`` (same disk) for work that is not kept; gone when the block ends."""
-    folder = out.absolute().with_name(f".{out.absolute().name}.{purpose}")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def print_json(value: Any) -> None:
