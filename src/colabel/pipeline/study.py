@@ -391,23 +391,17 @@ class Study(Rows):
         """A system with its β, where that is to be tuned."""
         if not system.tuned:
             return system
-        found = system.with_beta(self.tuned_beta())
+        found = system.with_beta(tuned_beta(self.sweep(), self.recipe.collective, self.recipe.study.measures[0]))
         self.systems = [found if one.slug == found.slug else one for one in self.systems]
         return found
 
-    def tuned_beta(self) -> float:
-        """The β with which collective knowledge ranks dev queries best, all else as in the recipe."""
-        return tuned_beta(self.sweep(), self.recipe.collective, self.recipe.study.measures[0])
-
     def sweep(self) -> list[SweepPoint]:
         """The sweep over (f_p, f_c, f_e, β) on dev queries, with θ of the first seed."""
-        index, at = self.index(), self.at.sweep
-
-        recipe, measures = self.recipe, self.recipe.study.measures
-        how: dict[str, Any] = {"depth": recipe.rank.depth, "seed": recipe.seed, "progress": self.progress}
+        index, recipe, at = self.index(), self.recipe, self.at.sweep
+        how: dict[str, Any] = {"measures": recipe.study.measures, "depth": recipe.rank.depth, "seed": recipe.seed}
 
         def make() -> list[SweepPoint]:
-            return sweep(self.dataset, index, at, settings=recipe.collective, measures=measures, **how)
+            return sweep(self.dataset, index, at, settings=recipe.collective, progress=self.progress, **how)
 
         return self.stages.builder.once(at, make)
 
