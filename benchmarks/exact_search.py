@@ -28,7 +28,7 @@ from common import write_report
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.index.exact import TokenShard, search_exact
-from colabel.maxsim import plain, score_all, score_candidates
+from colabel.maxsim import plain, score_candidates
 
 DIMENSION, QUERIES, QUERY_TOKENS, FEEDBACK_TOKENS = 128, 64, 32, 42
 CANDIDATES, K, SQUARE, BATCH = 100, 100, 2048, 256
@@ -148,7 +148,6 @@ def all_actions(collection: Collection, rng: np.random.Generator) -> dict[str, C
         "single": lambda: search_exact(single, [collection.open()], K),
         "candidates_32": lambda: candidates(batch),
         "candidates_42": lambda: candidates(longer),
-        "score_all": lambda: [score_all(batch, passages, mask.sum(1).numpy()) for passages, mask in padded],
         "theirs": lambda: [maxsim(batch, passages, b_mask=mask) for passages, mask in padded],
     }
 
@@ -175,7 +174,6 @@ def figures(tokens: int, repeats: list[Repeat]) -> dict[str, float]:
         "candidates_42_tokens_ms_per_query": times["candidates_42"] / QUERIES * 1e3,
         "sentence_transformers_seconds": times["theirs"],
         "search_times_as_fast_as_sentence_transformers": times["theirs"] / times["search"],
-        "score_all_times_as_fast_on_the_same_tensors": times["theirs"] / times["score_all"],
         "cores_busy_with_other_processes": max(repeat.elsewhere for repeat in repeats),
     }
 

@@ -125,8 +125,8 @@ def reproducing_page() -> str:
 
 
 def scale_page() -> str:
-    """The page on clusters with what was measured of plans and of Ray."""
-    return _between((DOCS / "scale.md").read_text(encoding="utf-8"), "plan", _plans())
+    """The page on clusters with what was measured of Ray."""
+    return _between((DOCS / "scale.md").read_text(encoding="utf-8"), "cluster", _cluster())
 
 
 def _between(page: str, name: str, text: str) -> str:
@@ -136,27 +136,13 @@ def _between(page: str, name: str, text: str) -> str:
     return f"{before}<!-- {name} -->\n{text}<!-- /{name} -->\n{after}"
 
 
-def _plans() -> str:
-    plans, cluster = _results("plan"), _results("cluster")
-    whole = [row for row in plans["stages"] if row["stage"] == "all"]
-    errors = ", ".join(f"{row['error']} at {row['passages']:,} passages" for row in whole)
-    single = [row for row in plans["stages"] if row["stage"] != "all" and row["error"]]
-    worst = max(single, key=lambda row: abs(int(row["error"].rstrip("%"))))
-    sizes = plans["msmarco"]
-    lines = [
-        f"**Plans compared with real runs** ([measurements](figures.md#plan)), all stages together: {errors}. The "
-        f"stage with the largest error: {worst['stage']}, {worst['error']} of {worst['real_seconds']} s.\n",
+def _cluster() -> str:
+    cluster = _results("cluster")
+    return (
         f"**Ray on one machine** ([measurements](figures.md#cluster)): one worker takes "
         f"{1 + cluster['overhead_of_ray_with_one_worker']:.2f} times as long as the local engine with one thread, two "
-        f"workers {cluster['time_of_two_workers_by_one']:.2f} times as long as one, not counting start-up.\n",
-        "**MS MARCO** with the paper's recipe, MiniLM and single-core workers like those of the measurements: "
-        f"{sizes['token_vectors'] / 1e6:,.0f} million token vectors, {sizes['shards']:,} shards, "
-        f"{sizes['disk_of_all_indexes_gb']:,} GB for three indexes (untrained, θ, student), "
-        f"{sizes['memory_of_a_worker_gb']} GB of memory per worker. Training runs on the driver, here with one core as "
-        "well; in practice it needs GPUs.\n",
-        _rows(plans["msmarco_hours"]),
-    ]
-    return "\n".join(lines)
+        f"workers {cluster['time_of_two_workers_by_one']:.2f} times as long as one, not counting start-up.\n"
+    )
 
 
 def _estimates() -> str:

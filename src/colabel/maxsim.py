@@ -98,46 +98,6 @@ def fold_weights(vectors: Tensor, weights: Tensor) -> Tensor:
     return vectors * weights.unsqueeze(-1)
 
 
-def score_all(
-    queries: Tensor, passages: Tensor, lengths: IntArray | None = None, *, threads: int | None = None
-) -> Tensor:
-    """Score every query against every passage.
-
-    Args:
-        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
-        passages: ``[P, Lp, D]`` float32; without ``lengths`` padded by repeating a token (not by zeros).
-        lengths: ``[P]`` int64, each passage's number of tokens; what follows them is not looked at. None: all Lp.
-        threads: how many threads work; None: as many as torch would use.
-
-    Returns:
-        ``[Q, P]`` float32; −∞ for passages without tokens, in which nothing can match.
-
-    >>> query = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> passages = torch.tensor([[[0.6, 0.8], [0.8, 0.6]], [[1.0, 0.0], [9.0, 9.0]]])
-    >>> score_all(query, passages, lengths=np.array([2, 1]))
-    tensor([[1.6000, 1.0000]])
-    """
-    if passages.ndim != 3 or passages.dtype != torch.float32:
-        raise UsageError(f"passages must be float32 [P, Lp, D], not {passages.dtype} {tuple(passages.shape)}")
-    check_queries(queries, passages.shape[2])
-    count, padded, dimension = passages.shape
-    sizes = np.full(count, padded) if lengths is None else lengths
-    if sizes.shape != (count,) or (count and not 0 <= sizes.min() <= sizes.max() <= padded):
-        raise UsageError(f"lengths must be {count} numbers between 0 and {padded}, one per passage")
-    vectors = plain(passages.reshape(count * padded, dimension))
-    starts = np.arange(count) * padded
-    scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
-
-    def work(chunks: Iterator[list[IntArray]]) -> None:
-        scorer = Scorer(queries)
-        for chunk in chunks:
-            scores[:, np.concatenate(chunk)] = scorer.score_stored(vectors, starts, sizes, chunk).T
-
-    with Workers(threads) as workers:
-        workers.share(chunks_by_length(sizes, len(queries) * queries.shape[1]), work)
-    return torch.from_numpy(scores)
-
-
 def score_candidates(
     queries: Tensor,
     vectors: Tensor | npt.NDArray[Any] | StoredVectors,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import TypeVar
 
 import torch
@@ -51,17 +50,14 @@ class Workers:
     def __init__(self, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise UsageError(f"threads must be at least 1, not {threads}")
-        self._count = threads or _default.enter()
-        if threads:
-            _default.enter()
+        default = _default.enter()
+        self._count = threads or default
         self._pool = ThreadPoolExecutor(self._count, initializer=torch.set_num_threads, initargs=(1,))
 
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
         _default.leave()
 

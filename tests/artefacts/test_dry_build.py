@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from colabel.artefacts import Builder, DryBuilder, Spec, Stale, Workspace, assemble, build, copy_artefact, read_manifest
+from colabel.artefacts import Builder, DryBuilder, Spec, Stale, Workspace, assemble, build, read_manifest
 
 SPEC = Spec("toy", {"size": 3, "names": ("a",)}, {"corpus": "abc"}, seed=1)
 
@@ -55,8 +55,6 @@ def test_a_copied_artefact_is_up_to_date_and_a_damaged_one_is_not(tmp_path: Path
     shutil.copytree(tmp_path / "toy", tmp_path / "copy", copy_function=shutil.copyfile)  # other times
     with DryBuilder():
         build(tmp_path / "copy", SPEC, write)
-        with pytest.raises(Stale):
-            copy_artefact(tmp_path / "toy", tmp_path / "third")
     (tmp_path / "copy" / "one.txt").write_text("", encoding="utf-8")
     with DryBuilder(), pytest.raises(Stale):
         build(tmp_path / "copy", SPEC, write)

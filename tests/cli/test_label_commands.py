@@ -120,7 +120,7 @@ def test_other_teachers_and_settings(
     (tmp_path / "scores.tsv").write_text("q1\td1\t2.5\nq1\td2\t1.5\nq3\td5\t1.0\n")
     for name, given in {
         "self": [],
-        "scores": ["--scores", tmp_path / "scores.tsv"],
+        "scores": ["--set", f"labels.scores={tmp_path}/scores.tsv"],
         "mixed": ["--model", tiny_cross_encoder, "--set", "cross_encoder.max_length=48"],
     }.items():
         out = tmp_path / name
@@ -160,8 +160,8 @@ def test_the_report_works_where_the_knowledge_is_gone(
     assert code == 0
     assert "no reasons are given, as the knowledge cannot be used" in err
     assert {len(row["reasons"]) for row in json.loads(text)} == {0}
-    (tmp_path / "index" / "moved").rename(tmp_path / "moved")
-    code, text, err = call("missing", tmp_path / "labels", data, "--json", "--knowledge", tmp_path / "moved")
+    (tmp_path / "index" / "moved").rename(tmp_path / "knowledge")
+    code, text, err = call("missing", tmp_path / "labels", data, "--json")
     assert (code, err) == (0, "")
     assert min(len(row["reasons"]) for row in json.loads(text)) > 0
 
@@ -174,9 +174,9 @@ def test_the_report_works_where_the_knowledge_is_gone(
         (("label", "TMP/caves", "--knowledge", "KNOW", "--teacher", "best", "--out", "TMP/x"), 2, "'best' is not one"),
         (("label", "TMP/caves", "--knowledge", "KNOW", "--set", "labels.x=1", "--out", "TMP/x"), 2, "unknown key"),
         (
-            ("label", "TMP/caves", "--knowledge", "KNOW", "--scores", "s.tsv", "--out", "TMP/x"),
+            ("label", "TMP/caves", "--knowledge", "KNOW", "--model", "reader", "--out", "TMP/x"),
             2,
-            "for the teacher scores",
+            "for the teacher cross-encoder",
         ),
         (("missing", "TMP/none", "TMP/caves"), 1, "does not exist; expected the output folder"),
         (("missing", "KNOW/ranking", "TMP/caves"), 1, "holds the result of 'ranking'; expected one of 'labels'"),

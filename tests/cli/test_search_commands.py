@@ -32,7 +32,7 @@ def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Call) -> None:
     data = tmp_path / "caves"
     code, out, _ = call("rank", data, "--index", index, "--out", tmp_path / "runs" / "late")
     assert (code, "2 queries" in out) == (0, True)
-    code, out, _ = call("rank", data, "--bm25", "--out", tmp_path / "runs" / "bm25", "--depth", 2)
+    code, out, _ = call("rank", data, "--bm25", "--out", tmp_path / "runs" / "bm25", "--set", "rank.depth=2")
     assert code == 0
     code, out, _ = call("evaluate", data, tmp_path / "runs" / "late", tmp_path / "runs" / "bm25", "-m", "RR@10")
     assert code == 0
@@ -43,13 +43,6 @@ def test_the_way_of_a_user(index: Path, tmp_path: Path, call: Call) -> None:
     assert out.startswith("  1  ")
     code, out, _ = call("search", index, "glacier cave", "--json")
     assert [hit["rank"] for hit in json.loads(out)] == [1, 2, 3, 4, 5]
-
-
-def test_filters_come_from_files(index: Path, tmp_path: Path, call: Call) -> None:
-    (tmp_path / "only.txt").write_text("d1\nd2\n")
-    call("rank", tmp_path / "caves", "--index", index, "--only", tmp_path / "only.txt", "--out", tmp_path / "run")
-    ranked = {line.split()[2] for line in (tmp_path / "run" / "run.trec").read_text().splitlines()}
-    assert ranked == {"d1", "d2"}
 
 
 @pytest.mark.parametrize(

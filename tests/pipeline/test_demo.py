@@ -137,8 +137,8 @@ def test_the_demo_encodes_the_collection_once(shown: tuple[Path, DemoResult]) ->
 def test_a_student_of_the_query_side_refuses_another_index(shown: tuple[Path, DemoResult], tmp_path: Path) -> None:
     _, result = shown
     index = Index.open(result.index)
-    LateInteraction(index, student=result.folder / "model").rank(["ice"], 3)
-    other = shutil.copytree(result.folder / "model", tmp_path / "model")
+    LateInteraction(index, student=result.model).rank(["ice"], 3)
+    other = shutil.copytree(result.model, tmp_path / "model")
     manifest = json.loads((other / "manifest.json").read_text())
     manifest["inputs"]["index"] = "of another collection"
     (other / "manifest.json").write_text(json.dumps(manifest))

@@ -251,7 +251,7 @@ def test_hidden_labels_change_no_training_artefact(recipe: Recipe, tmp_path: Pat
 
 
 def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """collect → inspect → label → missing → sweep → search --prf, as a user types them."""
+    """collect → inspect → label → search --prf, as a user types them."""
 
     def call(*arguments: object) -> str:
         with pytest.raises(SystemExit) as stop:
@@ -269,10 +269,6 @@ def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest
     assert json.loads(call("inspect", knowledge, query_id, "--json"))["query_id"] == query_id
     out = call("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", tmp_path / "labels")
     assert "Next:" in out
-    grid = ("--f-p", "1,2", "--f-c", "6", "--f-e", "3", "--beta", "0.5")
-    out = call("sweep", data, "--index", index, *options, *grid, "--out", tmp_path / "sweep")
-    assert [line.split()[:4] for line in out.splitlines()[1:3]] == [["1", "6", "3", "0.5"], ["2", "6", "3", "0.5"]]
-    assert "Next: best by nDCG@10 on 'dev'" in out
     assert call("search", index, "glacier ice", "--prf", "ranker", "-k", 2).startswith("  1  ")
     call("rank", data, "--index", index, "--prf", "reranker", "--out", tmp_path / "run")
     assert (tmp_path / "run" / "run.trec").read_text().splitlines()[0].endswith("colbert-prf-rerank")

@@ -494,6 +494,19 @@ def test_some_rows_of_a_study_are_transferred(recipe: Recipe, done: Done, tmp_pa
     assert any("without the system 'colbert'" in note for note in alone.notes)
 
 
+def test_a_transferred_hybrid_joins_words_with_the_weight_of_the_study(
+    wanted: Recipe, done: Done, recipe: Recipe, tmp_path: Path
+) -> None:
+    out = shutil.copytree(done[0], tmp_path / "study")
+    chosen = replace(wanted.study, systems=("colbert", "hybrid"), seeds=1, repeated=(), sweep=False)
+    study(replace(wanted, study=chosen), out)
+    data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
+    transfer(out, data, tmp_path / "out")
+    plain, joined = (read_run_file(tmp_path / "out" / "runs" / name) for name in ("colbert", "hybrid"))
+    assert plain.keys() == joined.keys()
+    assert plain != joined
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -1,4 +1,4 @@
-"""What the tables of costs count: ratios with both sides, time to a target, trials, response times."""
+"""What the tables of costs count: ratios with both sides, time to a target, response times."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import fnmatch
-import itertools
 import json
 import logging
 import os
@@ -23,14 +22,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    Spec,
-    library_versions,
-    parse_manifest,
-    read_manifest,
-)
+from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, Spec, library_versions, parse_manifest, read_manifest
 from colabel.errors import ArtefactError, UsageError
 
 log = logging.getLogger(__name__)
@@ -47,7 +39,8 @@ class Workspace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._before = _read_seconds(folder / _SPENT_FILE)
+        spent = folder / _SPENT_FILE
+        self._before = float(spent.read_text(encoding="ascii") or 0) if spent.exists() else 0.0
         self._start = time.perf_counter()
 
     @property
@@ -83,11 +76,7 @@ Write = Callable[[Workspace], Mapping[str, Any]]
 class Stale(Exception):  # noqa: N818 - an answer to "is it up to date?", not a mistake of anybody
     """An artefact that a dry run would have to build.
 
-    Attributes:
-        stage: which stage makes it.
-        folder: where it belongs.
-        differs: the settings in which a present artefact differs from the wanted one, else its inputs; empty where
-            there is none.
+    ``differs`` are the settings in which a present artefact differs from the wanted one, else its inputs.
     """
 
     def __init__(self, stage: str, folder: Path, differs: Sequence[str] = ()) -> None:
@@ -131,20 +120,7 @@ class Builder:
         _CURRENT.reset(self._tokens.pop())
 
     def once(self, folder: Path, make: Callable[[], T]) -> T:
-        """What ``make`` returned for a folder; an earlier failure is raised again instead of trying for hours again.
-
-        >>> builder, attempts = Builder(), []
-        >>> def fail() -> str:
-        ...     attempts.append(1)
-        ...     raise ValueError("the loss is nan")
-        >>> for _ in range(2):
-        ...     try:
-        ...         builder.once(Path("theta"), fail)
-        ...     except ValueError as error:
-        ...         print(error, len(attempts))
-        the loss is nan 1
-        the loss is nan 1
-        """
+        """What ``make`` returned for a folder; an earlier failure is raised again instead of trying for hours again."""
         if folder in self._failures:
             raise self._failures[folder]
         if folder not in self._results:
@@ -158,7 +134,31 @@ class Builder:
 
     def build(self, folder: Path, spec: Spec, write: Write) -> Manifest:
         """Return the artefact of ``spec`` in ``folder``: the finished one, or one made (or continued) now."""
-        return _build(folder, spec, write)
+        folder = _final_place(folder)
+        outdated = folder.with_name(f".{folder.name}.outdated")
+        existing = _up_to_date(folder, spec)
+        if existing is not None:
+            log.debug("%s: up to date (%s)", spec.stage, folder)
+            shutil.rmtree(outdated, ignore_errors=True)  # left by a kill right after the last rename
+            return existing
+        partial = folder.with_name(f".{folder.name}.partial")
+        with folder_lock(partial):
+            try:
+                existing = _finished(folder, spec)  # its last writer may have finished while we came
+            except ArtefactError:
+                if _entries(partial) <= {WRITER_FILE}:  # nothing was done in it
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+            if existing is not None:
+                shutil.rmtree(partial, ignore_errors=True)
+                return existing
+            if _up_to_date(partial, spec) is None:  # else an earlier process was killed before the rename
+                _prepare(partial, spec)
+                workspace = Workspace(partial)
+                manifest = _manifest(spec, workspace, write(workspace))
+                with workspace.file(MANIFEST_FILE) as path:
+                    path.write_text(manifest.to_json(), encoding="utf-8")
+            return _publish(partial, folder, outdated)
 
 
 class DryBuilder(Builder):
@@ -238,76 +238,22 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _build(folder: Path, spec: Spec, write: Write) -> Manifest:
-    folder = _final_place(folder)
-    existing = _up_to_date(folder, spec)
-    if existing is not None:
-        log.debug("%s: up to date (%s)", spec.stage, folder)
-        shutil.rmtree(_outdated(folder), ignore_errors=True)  # left by a kill right after the last rename
-        return existing
-    partial = folder.with_name(f".{folder.name}.partial")
-    with folder_lock(partial):
-        try:
-            existing = _finished(folder, spec)  # its last writer may have finished while we came
-        except ArtefactError:
-            _remove_unused(partial)
-            raise
-        if existing is not None:
-            shutil.rmtree(partial, ignore_errors=True)
-            return existing
-        if not _complete(partial, spec):
-            _prepare(partial, spec)
-            workspace = Workspace(partial)
-            counts = write(workspace)
-            manifest = _manifest(spec, workspace, counts)
-            with workspace.file(MANIFEST_FILE) as path:
-                path.write_text(manifest.to_json(), encoding="utf-8")
-        return _publish(partial, folder)
-
-
 def refuse_foreign(folder: Path, ours: Collection[str]) -> None:
     """Refuse an output folder for several artefacts in which something is not colabel's, before anything is written.
 
     An entry is ours if its name fits one of the patterns ``ours`` and it is a folder with an artefact, part of one, or
     no file at all.
-
-    Raises:
-        UsageError: another entry is there.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder")
     for name in sorted(name for name in _entries(folder) if not name.startswith(".")):
-        found = list(itertools.islice((path for path in (folder / name).rglob("*") if path.is_file()), 1))
+        found = any(path.is_file() for path in (folder / name).rglob("*"))
         made = any(next((folder / name).rglob(one), None) for one in (MANIFEST_FILE, ".*.partial", "part-*.npy"))
         known = any(fnmatch.fnmatch(name, one) for one in ours)
         if not known or not (folder / name).is_dir() or (found and not made):
             raise UsageError(
                 f"{folder} holds '{name}', which is not of this command; nothing was written. Choose a new folder"
             )
-
-
-def copy_artefact(source: Path, folder: Path) -> Manifest:
-    """Give a finished artefact a second place; its manifest is the same, the seconds that it took too."""
-    manifest = read_manifest(source)
-    spec = Spec(manifest.stage, manifest.settings, manifest.inputs, seed=manifest.seed, format=manifest.format)
-    folder = _final_place(folder)
-    existing = _up_to_date(folder, spec)
-    if existing is not None:
-        return existing
-    if current_builder().dry:
-        raise Stale(spec.stage, folder, explain(folder, spec))
-    partial = folder.with_name(f".{folder.name}.partial")
-    with folder_lock(partial):
-        existing = _finished(folder, spec)
-        if existing is not None:
-            shutil.rmtree(partial, ignore_errors=True)
-            return existing
-        _prepare(partial, spec)
-        for name in [*manifest.files, MANIFEST_FILE]:
-            (partial / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, partial / name)
-            sync(partial / name)
-        return _publish(partial, folder)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -341,12 +287,6 @@ def _up_to_date(folder: Path, spec: Spec) -> Manifest | None:
     except (ArtefactError, OSError):
         return None
     return manifest if manifest.fingerprint == spec.fingerprint else None
-
-
-def _remove_unused(partial: Path) -> None:
-    """Remove a workspace in which nothing has been done."""
-    if _entries(partial) <= {WRITER_FILE}:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _finished(folder: Path, spec: Spec) -> Manifest | None:
@@ -398,19 +338,14 @@ def _prepare(partial: Path, spec: Spec) -> None:
     spec_file = partial / _SPEC_FILE
     same = spec_file.exists() and spec_file.read_text(encoding="ascii") == spec.fingerprint
     for entry in list(partial.iterdir()):
-        keep = same and entry.name != MANIFEST_FILE
-        if keep or entry.name == WRITER_FILE:
-            continue
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if entry.name == MANIFEST_FILE or (not same and entry.name != WRITER_FILE):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     for leftover in list(partial.rglob(f"{_TEMPORARY}*")):
         leftover.unlink()
     if same:
         log.info("%s: continuing an interrupted run", spec.stage)
         return
-    temporary = partial / f"{_TEMPORARY}spec"
-    temporary.write_text(spec.fingerprint, encoding="ascii")
-    sync(temporary)
-    temporary.replace(spec_file)
+    write_text(spec_file, spec.fingerprint)
 
 
 def _manifest(spec: Spec, workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
@@ -433,21 +368,14 @@ def _manifest(spec: Spec, workspace: Workspace, counts: Mapping[str, Any]) -> Ma
     )
 
 
-def _complete(partial: Path, spec: Spec) -> bool:
-    """Whether an earlier process finished this very spec and was killed before the rename."""
-    try:
-        return read_manifest(partial).fingerprint == spec.fingerprint
-    except ArtefactError:
-        return False
-
-
-def _publish(partial: Path, folder: Path) -> Manifest:
+def _publish(partial: Path, folder: Path, outdated: Path) -> Manifest:
     """Give a complete workspace its final name, moving an outdated artefact out of the way first."""
     manifest = read_manifest(partial)
-    _open_to_readers(partial, manifest)
+    usual = stat.S_IMODE((partial / MANIFEST_FILE).stat().st_mode)
+    for name in manifest.files:  # safetensors lets nobody but the owner read
+        (partial / name).chmod(usual)
     for name in (_SPEC_FILE, _SPENT_FILE, WRITER_FILE):
         (partial / name).unlink(missing_ok=True)
-    outdated = _outdated(folder)
     shutil.rmtree(outdated, ignore_errors=True)
     if folder.exists():
         folder.rename(outdated)
@@ -455,26 +383,6 @@ def _publish(partial: Path, folder: Path) -> Manifest:
     sync(folder.parent)
     shutil.rmtree(outdated, ignore_errors=True)
     return manifest
-
-
-def _open_to_readers(partial: Path, manifest: Manifest) -> None:
-    """Give every file the rights that the system gives new ones: safetensors lets nobody but the owner read."""
-    usual = stat.S_IMODE((partial / MANIFEST_FILE).stat().st_mode)
-    for name in manifest.files:
-        path = partial / name
-        if stat.S_IMODE(path.stat().st_mode) != usual:
-            path.chmod(usual)
-
-
-def _outdated(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.outdated")
-
-
-def _read_seconds(path: Path) -> float:
-    try:
-        return float(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0.0
 
 
 def sync(path: Path) -> None:

@@ -25,22 +25,18 @@ _PATIENT_SECONDS = 0.5
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Hold ``folder`` (made if absent) for this process; a second process gets a LockedError at once."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            descriptor = _open(folder)
-            if not _acquire(descriptor, folder):
-                os.close(descriptor)
-                raise LockedError(
-                    f"{folder} is being written by {_writer(folder)}; wait for it to end, stop it, or choose "
-                    "another output folder"
-                )
-            if _still_there(descriptor, folder):
-                break
-            os.close(descriptor)  # its last owner finished and moved it between our open and our lock
-        stack.callback(os.close, descriptor)
-        _sign(folder)
-        stack.callback(_unsign, descriptor, folder)
+    descriptor = _locked(folder)
+    try:
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        try:
+            (folder / WRITER_FILE).write_text(json.dumps(note), encoding="utf-8")
+        except OSError as error:
+            raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
         yield
+    finally:
+        if _still_there(descriptor, folder):  # else it was renamed, and the path may be another process's by now
+            (folder / WRITER_FILE).unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -59,53 +55,39 @@ def patient_lock(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def _open(folder: Path) -> int:
-    """Make the folder and open it; another process may rename it away between the two, so that is tried again."""
+def _locked(folder: Path) -> int:
+    """The folder, opened and locked; tried again where another process renames it away meanwhile."""
     for _ in range(_ATTEMPTS):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileExistsError, NotADirectoryError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, FileExistsError, NotADirectoryError):
             if folder.is_file():
                 raise ArtefactError(f"{folder} is a file; expected a folder. Choose another output folder") from None
-        except FileNotFoundError:
             continue
         except OSError as error:
             raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise ArtefactError(f"{folder} cannot be locked: {error.strerror}") from None
+            raise LockedError(
+                f"{folder} is being written by {_writer(folder)}; wait for it to end, stop it, or choose another "
+                "output folder"
+            ) from None
+        if _still_there(descriptor, folder):
+            return descriptor
+        os.close(descriptor)
     raise ArtefactError(f"{folder} is created and removed by other processes all the time; try again later")
 
 
-def _acquire(descriptor: int, folder: Path) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        os.close(descriptor)
-        raise ArtefactError(f"{folder} cannot be locked: {error.strerror}") from None
-    return True
-
-
 def _still_there(descriptor: int, folder: Path) -> bool:
-    mine = os.fstat(descriptor)
     try:
-        now = folder.stat()
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
     except FileNotFoundError:
         return False
-    return (mine.st_dev, mine.st_ino) == (now.st_dev, now.st_ino)
-
-
-def _sign(folder: Path) -> None:
-    note = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    try:
-        (folder / WRITER_FILE).write_text(json.dumps(note), encoding="utf-8")
-    except OSError as error:
-        raise ArtefactError(f"{folder} cannot be written: {error.strerror}") from None
-
-
-def _unsign(descriptor: int, folder: Path) -> None:
-    if _still_there(descriptor, folder):  # else it was renamed, and the path may be another process's by now
-        (folder / WRITER_FILE).unlink(missing_ok=True)
 
 
 def _writer(folder: Path) -> str:

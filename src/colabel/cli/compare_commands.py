@@ -1,15 +1,15 @@
-"""Compare: ``colabel evaluate``, ``study``, ``transfer``, ``sweep``, ``runs`` and ``report``."""
+"""Compare: ``colabel evaluate``, ``study``, ``transfer``, ``runs`` and ``report``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from colabel.cli import options
-from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, loaded_dataset, recipe_settings
+from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, recipe_settings
 from colabel.cli.output import difference_cells, emit, interval_bounds, print_json, table, terminal_progress
 from colabel.errors import UsageError
 
@@ -86,7 +86,7 @@ def evaluate_command(
     groups = seed_groups(named) if seeds else {}
     against = _baseline(list(groups or named), compared, baseline, all_pairs)
     chosen = measures or DEFAULT_MEASURES
-    _check_call(dataset, runs, chosen, per_query)
+    _check_call(runs, chosen, per_query)
     if whole and overrides:
         raise UsageError(f"{dataset} is a run with settings of its own; leave out --set {overrides[0]}")
     recipe = whole.recipe if whole else recipe_settings(dataset, overrides, ("data", "seed"))
@@ -102,28 +102,26 @@ def evaluate_command(
     spreads: dict[str, dict[str, Spread]] = {}
     if seeds:
         evaluation, spreads = merge_seeds(evaluation, {name: list(held.values()) for name, held in groups.items()})
-    comparisons = []
-    if against is not None or all_pairs:
-        for measure in dict.fromkeys(chosen):
-            comparisons.append(compare(evaluation, measure, baseline=against, seeds=apart, seed=recipe.seed))
+    tested = dict.fromkeys(chosen) if against is not None or all_pairs else ()
+    comparisons = [compare(evaluation, one, baseline=against, seeds=apart, seed=recipe.seed) for one in tested]
     if per_query is not None:
         write_per_query(evaluation, per_query.resolve())  # a link stays one
-    if as_json:
-        found: dict[str, object] = evaluation.as_dict()
-        if comparisons:
-            found["comparisons"] = [one.as_dict() for one in comparisons]
-        if seeds:
-            found["seeds"] = {
-                name: {measure: one.as_dict() for measure, one in held.items()} for name, held in spreads.items()
-            }
-        print_json(found)
+    if not as_json:
+        emit("\n".join(evaluation_lines(evaluation, spreads)))
+        for comparison in comparisons:
+            emit("\n".join(["", *comparison_lines(comparison)]))
         return
-    emit("\n".join(evaluation_lines(evaluation, spreads)))
-    for comparison in comparisons:
-        emit("\n".join(["", *comparison_lines(comparison)]))
+    found: dict[str, object] = evaluation.as_dict()
+    if comparisons:
+        found["comparisons"] = [one.as_dict() for one in comparisons]
+    if seeds:
+        found["seeds"] = {
+            name: {measure: one.as_dict() for measure, one in held.items()} for name, held in spreads.items()
+        }
+    print_json(found)
 
 
-def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], per_query: Path | None) -> None:
+def _check_call(runs: tuple[Path, ...], measures: Sequence[str], per_query: Path | None) -> None:
     """Refuse what cannot be evaluated before a collection is read, which may take minutes."""
     from colabel.evaluation.evaluations import run_file
     from colabel.measures import parse_measure
@@ -133,19 +131,14 @@ def _check_call(dataset: str, runs: tuple[Path, ...], measures: Sequence[str], p
     twice = next((run for place, run in enumerate(runs) if run in runs[:place]), None)
     if twice is not None:
         raise UsageError(f"{twice} is named twice")
-    files = [run_file(run) for run in runs]
+    for run in runs:
+        run_file(run)
     if per_query is None:
         return
-    if per_query.suffix == ".gz":
-        raise UsageError(f"--per-query {per_query}: the file is not compressed; choose a name without .gz")
-    if per_query.exists() and not per_query.is_file():
-        raise UsageError(f"--per-query {per_query} is not an ordinary file")
     if not per_query.absolute().parent.is_dir():
         raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
-    if per_query.exists() and per_query.read_bytes()[:9] not in (b"", b"query_id\t"):
+    if per_query.exists() and not (per_query.is_file() and per_query.read_bytes()[:9] in (b"", b"query_id\t")):
         raise UsageError(f"--per-query {per_query} exists and was not written by --per-query; choose another name")
-    if per_query.exists() and any(path.exists() and path.samefile(per_query) for path in (Path(dataset), *files)):
-        raise UsageError(f"--per-query {per_query} is one of the files that are read; choose another name")
 
 
 def _check_qrels_call(overrides: tuple[str, ...]) -> None:
@@ -320,101 +313,6 @@ def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
     emit(f"the report: {files.html}")
 
 
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def __init__(self, kind: type[float]) -> None:
-        self.kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        """The numbers of a text such as 1,3,5."""
-        try:
-            return tuple(self.kind(part) for part in value.split(",") if part.strip())
-        except ValueError:
-            self.fail(f"'{value}'; expected numbers with commas between them, such as 1,3,5", param, ctx)
-
-
-@click.command(
-    "sweep",
-    help=f"""Measure the teacher for other values of (f_p, f_c, f_e, β).
-
-    {DATASET_HELP}
-
-    One value at a time differs from [collective], or with --full every combination is tried. Feedback is always the
-    top f_p, as the labels serve to measure. Examples:
-
-      colabel sweep my-collection/ --index my-index/ --out sweeps/dev
-
-      colabel sweep my-collection/ --index my-index/ --full --beta 0.1,0.3,1 --rerank --out sweeps/grid""",
-)
-@options.dataset_argument
-@options.index_option
-@options.split_option("dev", "Whose queries and labels.")
-@click.option("--full", is_flag=True, help="Every combination, not one value at a time.")
-@click.option("--rerank", is_flag=True, help="Rescore the first candidates instead of searching again.")
-@click.option("--f-p", "feedback", type=Numbers(int), help="Numbers of feedback passages; default: 1,3,5.")
-@click.option("--f-c", "clusters", type=Numbers(int), help="Numbers of clusters; default: 12,24.")
-@click.option("--f-e", "centroids", type=Numbers(int), help="Numbers of centroids; default: 5,10.")
-@click.option("--beta", "betas", type=Numbers(float), help="Values of β; default: 0,0.25,0.5,1.")
-@options.measure_option
-@options.json_option
-@options.out_option("Folder of the sweep.")
-def sweep_command(
-    dataset: str,
-    overrides: tuple[str, ...],
-    index_folder: Path,
-    split: str,
-    full: bool,
-    rerank: bool,
-    feedback: tuple[int, ...] | None,
-    clusters: tuple[int, ...] | None,
-    centroids: tuple[int, ...] | None,
-    betas: tuple[float, ...] | None,
-    measures: tuple[str, ...],
-    as_json: bool,
-    out: Path,
-) -> None:
-    """Thin call of :func:`colabel.sweep`."""
-    from colabel import Index, sweep
-    from colabel.evaluation.sweep import Grid
-    from colabel.settings.tables import DEFAULT_MEASURES
-
-    recipe = recipe_settings(dataset, overrides, ("data", "rank", "collective", "seed"))
-    wanted = measures or DEFAULT_MEASURES
-    given = {"feedback_passages": feedback, "clusters": clusters, "centroids": centroids, "beta": betas}
-    with loaded_dataset(recipe, out) as (loaded, progress, _):
-        points = sweep(
-            loaded,
-            Index.open(index_folder),
-            out,
-            settings=recipe.collective,
-            grid=Grid(**{name: values for name, values in given.items() if values is not None}),  # type: ignore[arg-type]
-            full=full,
-            rerank=rerank,
-            split=split,
-            measures=wanted,
-            depth=recipe.rank.depth,
-            seed=recipe.seed,
-            progress=progress,
-        )
-    if as_json:
-        print_json([point.as_dict() for point in points])
-        return
-    rows = []
-    for point in points:
-        shape = map(str, (point.feedback_passages, point.clusters, point.centroids))
-        rows.append([*shape, f"{point.beta:g}", *(f"{point.measures[name]:.4f}" for name in wanted)])
-    emit(table(["f_p", "f_c", "f_e", "β", *wanted], rows))
-    best = max(points, key=lambda point: point.measures[wanted[0]])
-    emit(
-        f"Next: best by {wanted[0]} on '{split}': --set collective.feedback_passages={best.feedback_passages} "
-        f"--set collective.clusters={best.clusters} --set collective.centroids={best.centroids} "
-        f"--set collective.beta={best.beta:g}"
-    )
-
-
 @click.command("runs")
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--prune", is_flag=True, help="Remove the earlier results.")
@@ -436,14 +334,14 @@ def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
         emit(f"{folder}: {prune_versions(folder):,} earlier results removed")
         found = found[-1:]
     if as_json:
-        print_json([one.as_dict() for one in found])
+        print_json(found)
         return
-    measures = list(dict.fromkeys(name for one in found for name in one.means))
+    measures = list(dict.fromkeys(name for one in found for name in one["means"]))
     rows = []
     for one in found:
-        values = [f"{one.means[name]:.4f}" if name in one.means else "" for name in measures]
-        changed = ", ".join(one.changed[:3]) + (" …" if len(one.changed) > 3 else "")
-        rows.append([str(one.folder), one.student, *values, changed])
+        values = [f"{one['means'][name]:.4f}" if name in one["means"] else "" for name in measures]
+        changed = ", ".join(one["changed"][:3]) + (" …" if len(one["changed"]) > 3 else "")
+        rows.append([one["folder"], one["student"], *values, changed])
     emit(table(["run", "student", *measures, "other than before"], rows))
 
 

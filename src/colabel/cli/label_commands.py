@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from colabel.cli import options
 from colabel.cli.options import (
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from colabel.settings import CollectiveSettings, Recipe
 
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
-_OPTIONS = {"models": ("--model", ("cross-encoder", "ensemble", "mixed")), "scores": ("--scores", ("scores",))}
-"""Parameters of `colabel label` that belong to some teachers: option, teachers."""
+_READERS = ("cross-encoder", "ensemble", "mixed")
 _FORMATS = ("parquet", "trec", "hf", "pylate")
 _ORDERS = ("standout", "deviation")
 _WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
@@ -75,7 +73,7 @@ def _labels_arguments(function: F) -> F:
       colabel collect my-collection/ --index my-index/ --set collective.feedback=top --out paper/""",
 )
 @options.dataset_argument
-@options.index_option
+@click.option("--index", "index_folder", required=True, type=FOLDER, help="An index that `colabel index` wrote.")
 @options.split_option("train", "Whose queries.")
 @options.out_option("Folder of the knowledge.")
 def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path, split: str, out: Path) -> None:
@@ -151,8 +149,9 @@ def inspection_lines(seen: Inspection) -> list[str]:
 
     Candidates are the top labels.candidates passages of the ranking in the knowledge, and the labelled positives.
     Teachers: collective (the query with its collective centroids), self (the query alone), cross-encoder (--model),
-    ensemble (several --model), scores (a score file, --scores), mixed (collective and cross-encoder in equal parts,
-    --model). β and its scale are the knowledge's, unless --set collective.beta=… or a recipe says otherwise. Examples:
+    ensemble (several --model), scores (the score file labels.scores), mixed (collective and cross-encoder in equal
+    parts, --model). β and its scale are the knowledge's, unless --set collective.beta=… or a recipe says
+    otherwise. Examples:
 
       colabel label my-collection/ --knowledge my-knowledge/ --out labels/collective
 
@@ -163,7 +162,6 @@ def inspection_lines(seen: Inspection) -> list[str]:
 @click.option("--knowledge", "knowledge_folder", required=True, type=FOLDER, help="What `colabel collect` wrote.")
 @click.option("--teacher", default="collective", show_default=True, type=click.Choice(TEACHERS), help="Who scores.")
 @click.option("--model", "models", multiple=True, help="A cross-encoder, folder or hub id; several for ensemble.")
-@click.option("--scores", type=FOLDER, help="Score file, for the teacher scores.")
 @options.json_option
 @options.out_option("Folder of the labels.")
 def label_command(
@@ -172,40 +170,29 @@ def label_command(
     knowledge_folder: Path,
     teacher: str,
     models: tuple[str, ...],
-    scores: Path | None,
     as_json: bool,
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.label`."""
     from colabel import label, open_knowledge, report_labels
-    from colabel.pipeline.stages import TeacherSources
+    from colabel.pipeline.stages import cross_encoder
     from colabel.ranking import Bm25
     from colabel.systems import named_teacher
-    from colabel.teachers import CrossEncoderTeacher
+    from colabel.systems.students import Sources
 
-    _refuse_unused(teacher)
+    if models and teacher not in _READERS:
+        raise UsageError(f"--model is for the teacher {' or '.join(_READERS)}; the teacher is '{teacher}'")
     recipe = recipe_settings(dataset, overrides, _USED)
+    scores = Path(recipe.labels.scores) if recipe.labels.scores else None
     pairs = out.absolute().with_name(f".{out.absolute().name}.pairs")  # stays after a kill, to be continued
     with loaded_dataset(recipe, out) as (loaded, progress, _), chosen_engine(recipe) as engine:
         knowledge = open_knowledge(
             knowledge_folder, open_index=lambda folder: engine.open_index(folder, loaded.passages)
         )
-        length, device, predictor = recipe.cross_encoder.max_length, recipe.encoder.device, engine.predictor
-        readers = tuple(
-            CrossEncoderTeacher(
-                model,
-                loaded,
-                max_length=length,
-                device=device,
-                cache=pairs,
-                predictor=None if predictor is None else predictor(model, length, device),
-                progress=progress,
-            )
-            for model in models
-        )
+        readers = tuple(cross_encoder(model, loaded, recipe, engine, pairs, progress) for model in models)
         collective = _collective(recipe, dataset, overrides, knowledge)
         words = functools.partial(Bm25, loaded.passages, recipe.rank, pairs / "bm25", progress)
-        sources = TeacherSources(loaded, knowledge, collective, readers, scores, words, progress)
+        sources = Sources(loaded, knowledge, collective, readers, scores, words, progress)
         chosen = named_teacher(teacher, sources)
         report = report_labels(label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress))
     shutil.rmtree(pairs, ignore_errors=True)
@@ -214,14 +201,6 @@ def label_command(
         return
     emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
     emit(f"{options.next_command('missing', out)} {same_data(dataset, overrides)}")
-
-
-def _refuse_unused(teacher: str) -> None:
-    """Refuse an option that another teacher needs: whoever gives it means that teacher."""
-    context = click.get_current_context()
-    for name, (option, owners) in _OPTIONS.items():
-        if context.get_parameter_source(name) != ParameterSource.DEFAULT and teacher not in owners:
-            raise UsageError(f"{option} is for the teacher {' or '.join(owners)}; the teacher is '{teacher}'")
 
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:
@@ -276,13 +255,6 @@ def report_text(report: LabelReport) -> str:
     "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000_000), help="How many passages, at most."
 )
 @_order_option
-@click.option("--margin", type=float, help="Only passages that score at least this much above the labelled one.")
-@click.option(
-    "--knowledge",
-    "knowledge_folder",
-    type=FOLDER,
-    help="Where the knowledge is now; default: where it was when the labels were made.",
-)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, instead of the screen.")
 @click.option("--with-labels", is_flag=True, help="Put the visible labels into the .qrels file as well.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
@@ -293,24 +265,19 @@ def missing_command(
     overrides: tuple[str, ...],
     limit: int,
     order: str,
-    margin: float | None,
-    knowledge_folder: Path | None,
     out: Path | None,
     with_labels: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.missing_labels`."""
-    from colabel import missing_labels, open_knowledge
+    from colabel import missing_labels
     from colabel.labels import check_missing_file, remembered_knowledge, write_missing
 
     check_missing_file(out, with_labels=with_labels, force=force)
     labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
-    if knowledge_folder:
-        knowledge: Knowledge | None = open_knowledge(knowledge_folder)
-    else:
-        knowledge = run.knowledge if run else remembered_knowledge(labels)
-    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order, margin=margin)
+    knowledge = run.knowledge if run else remembered_knowledge(labels)
+    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order)
     if out is not None:
         visible = loaded.source_labels(labels.split) if with_labels else None
         write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)

@@ -8,13 +8,13 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from colabel.cli.output import beside, terminal_progress
+from colabel.cli.output import terminal_progress
 from colabel.systems import LESSONS
 
 if TYPE_CHECKING:
@@ -115,11 +115,6 @@ def _data_settings(clicks: Path | None, min_clicks: int | None, columns: Collect
         yield f"data.columns.{role}={json.dumps(name, ensure_ascii=False)}"
 
 
-def index_option(function: F) -> F:
-    """--index, required."""
-    return click.option("--index", "index_folder", required=True, type=FOLDER, help="An index.")(function)
-
-
 def split_option(default: str, help: str) -> Callable[[F], F]:
     """--split."""
     return click.option("--split", default=default, show_default=True, help=help)
@@ -177,20 +172,19 @@ def loaded_dataset(recipe: Recipe, out: Path) -> Iterator[tuple[Dataset, Progres
     """The recipe's dataset, the progress to report to, and a folder beside ``out`` for work that is not kept."""
     from colabel import load_dataset
 
-    with terminal_progress() as progress, beside(out, "work") as scratch:
-        yield load_dataset(recipe.data, cache=scratch / "data", progress=progress), progress, scratch
+    scratch = out.absolute().with_name(f".{out.absolute().name}.work")
+    try:
+        with terminal_progress() as progress:
+            yield load_dataset(recipe.data, cache=scratch / "data", progress=progress), progress, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextmanager
-def chosen_engine(recipe: Recipe) -> Iterator[Engine]:
+def chosen_engine(recipe: Recipe) -> closing[Engine]:
     """The engine that runs the heavy stages while the block lasts."""
     from colabel.pipeline import choose_engine
 
-    engine = choose_engine(recipe.compute)
-    try:
-        yield engine
-    finally:
-        engine.close()
+    return closing(choose_engine(recipe.compute))
 
 
 def same_data(dataset: str, overrides: tuple[str, ...]) -> str:

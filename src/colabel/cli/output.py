@@ -6,13 +6,11 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -74,16 +72,6 @@ def emit(text: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
         sys.exit(0)
-
-
-@contextmanager
-def beside(out: Path, purpose: str) -> Iterator[Path]:
-    """A folder next to ``out`` (same disk) for work that is not kept; gone when the block ends."""
-    folder = out.absolute().with_name(f".{out.absolute().name}.{purpose}")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def print_json(value: Any) -> None:
@@ -152,31 +140,26 @@ def terminal_progress() -> Iterator[Progress]:
         yield SILENT
         return
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _Tasks(_Line)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichBar
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}  {task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
+        *(TextColumn("{task.fields[unit]}  {task.fields[rate]}"), TimeElapsedColumn()),
+        *(TextColumn("left"), TimeRemainingColumn()),
     )
     with RichBar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bars(bar)
+        yield _Tasks(lambda what, total, unit: _Bar(bar, bar.add_task(what, total=total, unit=unit, rate="")))
 
 
-class _Bars:
-    def __init__(self, bar: RichBar) -> None:
-        self._bar = bar
+class _Tasks:
+    """Progress of which every task is shown by what ``show`` makes."""
 
-    def start(self, what: str, total: int | None, unit: str) -> Task:
-        return _Bar(self._bar, self._bar.add_task(what, total=total, unit=unit, rate=""))
+    def __init__(self, show: Callable[[str, int | None, str], Task]) -> None:
+        self.start = show
 
 
 class _Bar:
@@ -192,14 +175,9 @@ class _Bar:
         self._bar.remove_task(self._task)
 
 
-class _Lines:
+class _Line:
     """A line for work that takes longer than a few seconds, with the time left."""
 
-    def start(self, what: str, total: int | None, unit: str) -> Task:
-        return _Line(what, total, unit)
-
-
-class _Line:
     def __init__(self, what: str, total: int | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._done = self._before = 0
@@ -214,10 +192,8 @@ class _Line:
         if now - self._told < max(_LINE_SECONDS, _LINE_SHARE * (now - self._begun)) or not made:
             return
         self._told = now
-        where = (
-            f"{self._done:,} {self._unit}" if self._total is None else f"{self._done:,} of {self._total:,} {self._unit}"
-        )
-        where += f", {rate(made / (now - self._begun))}"
+        of = "" if self._total is None else f" of {self._total:,}"
+        where = f"{self._done:,}{of} {self._unit}, {rate(made / (now - self._begun))}"
         if self._total is not None and self._total >= _EVEN:
             left = (now - self._begun) / made * (self._total - self._done)
             where += f", about {left / 60:.1f} min left"

@@ -14,7 +14,6 @@ from colabel.cli import options
 from colabel.cli.options import DATASET_HELP, FOLDER, F, chosen_engine, loaded_dataset, next_command, recipe_settings
 from colabel.cli.output import emit, hit_lines, print_json, terminal_progress
 from colabel.errors import UsageError
-from colabel.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from colabel.index import Index
@@ -72,14 +71,7 @@ def _prf_options(function: F) -> F:
 
 
 def _prf_ranker(
-    index: Index,
-    prf: str | None,
-    beta: float | None,
-    settings: CollectiveSettings,
-    *,
-    seed: int = 0,
-    strict: bool = False,
-    progress: Progress = SILENT,
+    index: Index, prf: str | None, beta: float | None, settings: CollectiveSettings, **given: Any
 ) -> Ranker | None:
     """The ranker that --prf and --beta ask for; None without --prf."""
     from colabel.collective import PrfRanker
@@ -89,7 +81,7 @@ def _prf_ranker(
             raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
         return None
     chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
-    return PrfRanker(index, chosen, rerank=prf == "reranker", seed=seed, strict=strict, progress=progress)
+    return PrfRanker(index, chosen, rerank=prf == "reranker", **given)
 
 
 @click.command(
@@ -108,9 +100,6 @@ def _prf_ranker(
 @click.option("--index", "index_folder", type=FOLDER, help="An index that `colabel index` wrote.")
 @click.option("--bm25", is_flag=True, help="Rank with BM25 instead of an index.")
 @options.split_option("test", "Whose queries are ranked.")
-@click.option("--depth", type=click.IntRange(1, 100_000), help="Passages per query; default: rank.depth.")
-@click.option("--only", type=FOLDER, help="File with the ids of the passages that may be ranked, one per line.")
-@click.option("--exclude", type=FOLDER, help="File with ids of passages to leave out, one per line.")
 @_prf_options
 @options.out_option("Folder of the ranking.")
 def rank_command(
@@ -119,9 +108,6 @@ def rank_command(
     index_folder: Path | None,
     bm25: bool,
     split: str,
-    depth: int | None,
-    only: Path | None,
-    exclude: Path | None,
     prf: str | None,
     beta: float | None,
     out: Path,
@@ -143,25 +129,9 @@ def rank_command(
             index.check_collection(loaded.passages)
             expanded = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress)
             ranker = expanded or LateInteraction(index, progress=progress)
-        ranking = rank(
-            ranker,
-            loaded.split_queries(split),
-            out,
-            depth=depth or recipe.rank.depth,
-            only=_read_ids(only),
-            exclude=_read_ids(exclude),
-            progress=progress,
-        )
+        ranking = rank(ranker, loaded.split_queries(split), out, depth=recipe.rank.depth, progress=progress)
     emit(f"{ranking.run_file}: {len(ranking):,} queries")
     emit(next_command("evaluate", dataset, out, "--split", split))
-
-
-def _read_ids(path: Path | None) -> list[str] | None:
-    if path is None:
-        return None
-    from colabel.data.text_lines import Strict, read_lines
-
-    return [line.value.strip() for line in read_lines(path, Strict())]
 
 
 @click.command("search")
@@ -177,13 +147,7 @@ def _read_ids(path: Path | None) -> list[str] | None:
 @_prf_options
 @options.json_option
 def search_command(
-    folder: Path,
-    text: str | None,
-    count: int,
-    ranker: str | None,
-    prf: str | None,
-    beta: float | None,
-    as_json: bool,
+    folder: Path, text: str | None, count: int, ranker: str | None, prf: str | None, beta: float | None, as_json: bool
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title and text.
 
@@ -216,9 +180,7 @@ def search_command(
 
 def _questions() -> Iterator[str]:
     """What is typed, line by line; an empty line or the end of the input ends it."""
-    while True:
-        click.echo("question: ", nl=False, err=True)
-        line = sys.stdin.readline().strip()
-        if not line:
-            return
+    click.echo("question: ", nl=False, err=True)
+    while line := sys.stdin.readline().strip():
         yield line
+        click.echo("question: ", nl=False, err=True)

@@ -13,15 +13,11 @@ import click
 from colabel.cli import options
 from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, next_command, recipe_settings
 from colabel.cli.output import emit, print_json, table, terminal_progress
-from colabel.errors import UsageError
 
 if TYPE_CHECKING:
     from colabel.evaluation import Evaluation
     from colabel.findings import StudyDocument
-    from colabel.pipeline.capacity import Estimate
     from colabel.pipeline.demo import DemoResult
-
-_WORKERS = (1, 2, 4, 8, 16)
 
 
 @click.command("demo")
@@ -75,7 +71,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
         yield f"\n  {textwrap.shorten(example.query, 90, placeholder=' …')}   {before:.2f} → {after:.2f}"
         yield f"    expansion tokens  {' '.join(example.tokens)}"
         for name, answers in (("ColBERT", example.before), ("student", example.after)):
-            yield f"    {name:<16}  " + ", ".join(f"{'*' if one.relevant else ''}{one.passage_id}" for one in answers)
+            yield f"    {name:<16}  " + ", ".join(f"{'*' * relevant}{one}" for one, relevant in answers)
     hidden = result.suggested[0].hidden
     yield f"\nMissing labels: {hidden:,} labels of training queries were hidden; no training read them."
     for share in result.suggested:
@@ -88,7 +84,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
         query = textwrap.shorten(one.query, 60, placeholder=" …")
         yield f"  {'hidden' if right else '  —   '}  {query}  →  {one.passage_id}  ({reason_text(one.reasons, 3)})"
     yield f"\nThe report: {result.report}"
-    yield f"The student: {result.folder / 'model'}, a sentence-transformers checkpoint"
+    yield f"The student: {result.model}, a sentence-transformers checkpoint"
     yield next_command("search", result.index, "smooth a noisy signal", "-k", 3)
     program = options.program()
     yield f"      and on your own data: {program} check DATASET, then {program} run DATASET --out runs/mine"
@@ -218,85 +214,28 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
 
 @click.command("plan")
 @options.dataset_argument
-@click.option("--passages", type=click.IntRange(1), help="Passages of a collection that is not here.")
-@click.option("--queries", type=click.IntRange(0), help="Its training queries.")
-@click.option("--test-queries", type=click.IntRange(0), help="Its test queries; 0: nothing is evaluated.")
-@click.option("--passage-tokens", type=click.FloatRange(1), help="Stored tokens per passage; default: as measured.")
-@click.option(
-    "--workers",
-    multiple=True,
-    type=click.IntRange(1),
-    help="Numbers of workers to plan for, with compute.engine = 'ray'. Repeat for more.  [default: 1, 2, 4, 8, 16]",
-)
+@options.teacher_option
 @options.json_option
-def plan_command(
-    dataset: str,
-    overrides: tuple[str, ...],
-    passages: int | None,
-    queries: int | None,
-    test_queries: int | None,
-    passage_tokens: float | None,
-    workers: tuple[int, ...],
-    as_json: bool,
-) -> None:
-    """Estimate what a run takes: tokens, disk, memory per worker, and hours per stage and number of workers.
+def plan_command(dataset: str, overrides: tuple[str, ...], teacher: str, as_json: bool) -> None:
+    """Estimate what a run takes: stored tokens, disk, and hours of each stage.
 
-    DATASET is a dataset or a recipe, as for `colabel run`. Encodes and scores a sample on this machine to learn its
-    rates; writes nothing. Where the collection is not here, --passages and --queries give its size, and rates are
-    measured on pydocs. Examples:
+    DATASET is a dataset or a recipe, as for `colabel run`. Encodes a few passages to learn how fast this machine is;
+    writes nothing. With compute.engine = 'ray', stages on the workers take their time divided by compute.workers.
+    Examples:
 
       colabel plan recipe.toml
 
-      colabel plan recipes/msmarco.toml --set encoder.model=minilm --set compute.engine=ray --passages 8841823
-      --queries 502939 --test-queries 43 --passage-tokens 73 --workers 8 --workers 64
+      colabel plan my-collection/ --set compute.engine=ray --set compute.workers=64
     """
-    from colabel.pipeline.capacity import plan_capacity
+    from colabel.pipeline.capacity import plan_run
 
-    chosen = recipe_settings(dataset, overrides)
-    if workers and chosen.compute.engine == "local":
-        raise UsageError("--workers are those of a cluster; plan for one with --set compute.engine=ray")
-    workers = workers or ((1,) if chosen.compute.engine == "local" else _WORKERS)
-    plan = plan_capacity(
-        chosen, passages=passages, queries=queries, test_queries=test_queries, passage_tokens=passage_tokens
-    )
+    plan = plan_run(recipe_settings(dataset, overrides), teacher=teacher)
     if as_json:
-        print_json(plan.as_dict(workers))
+        print_json(plan)
         return
-    emit(_summary(plan))
-    emit("")
-    rows = [
-        [stage.name + ("" if stage.shared else " (driver)"), *(_hours(stage.hours(count)) for count in workers)]
-        for stage in plan.stages
-    ]
-    rows.append(["all", *(_hours(plan.hours(count)) for count in workers)])
-    header = ["hours with workers:", *map(str, workers)]
-    emit(table(["", "hours"] if chosen.compute.engine == "local" else header, rows))
-
-
-def _summary(plan: Estimate) -> str:
-    rates = plan.rates
-    rows = [
-        ["passages", f"{plan.passages:,}"],
-        ["training queries", f"{plan.queries:,}"],
-        ["stored tokens", f"{plan.tokens:,} ({rates.tokens:.1f} per passage)"],
-        ["engine", f"{plan.engine}, {plan.shards:,} shards"],
-        ["disk", _bytes(plan.disk_bytes)],
-        ["memory per worker", _bytes(plan.worker_bytes)],
-        ["encoded per worker", f"{rates.encoded:,.1f} passages per second"],
-        ["compared per worker", f"{rates.compared / 1e6:,.0f} million pairs of tokens per second"],
-        ["clustered per worker", f"{rates.clustered:,.0f} queries per second"],
-    ]
-    return table(["", "expected"], rows)
-
-
-def _hours(value: float) -> str:
-    return f"{value:,.1f}" if value >= 0.95 else f"{value:.3f}"
-
-
-def _bytes(count: int) -> str:
-    """A size in the unit that suits it.
-
-    >>> _bytes(1_500_000_000), _bytes(20_000_000)
-    ('1.5 GB', '20.0 MB')
-    """
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
+    emit(
+        f"{plan['passages']:,} passages, {plan['tokens']:,} stored tokens, {plan['engine']} search; "
+        f"{plan['disk_bytes'] / 1e9:,.2f} GB on disk; {plan['encoded_per_second']:,.1f} passages encoded per second"
+    )
+    seconds = {**plan["seconds"], "all": sum(plan["seconds"].values())}
+    emit(table(["stage", "hours"], [[name, f"{value / 3600:,.3f}"] for name, value in seconds.items()]))

@@ -276,19 +276,6 @@ class Reached(Record, frozen=True):
         return None if self.from_start is None or self.before is None else self.before + self.from_start
 
 
-class Trial(Record, frozen=True):
-    """Settings that a student was trained with, their value on dev, and whether they were chosen by it.
-
-    ``note`` says why there is no value; ``queries`` are those of dev that all trials are compared on.
-    """
-
-    name: str
-    value: float | None = None
-    note: str = ""
-    chosen: bool = False
-    queries: int | None = None
-
-
 class Ratio(Record, frozen=True):
     """How many times longer ``slug`` takes than ``against``.
 
@@ -370,7 +357,6 @@ class StudyDocument(Record, frozen=True):
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         gain_difference: that gain on the training queries less that on the test queries.
         training: slug → curves.
-        trials: slug → settings that were tried on dev.
         timing: how response times were taken.
         recipe: the TOML text.
         settings: every setting, as "section.key", → its value, defaults included.
@@ -400,7 +386,6 @@ class StudyDocument(Record, frozen=True):
     examples: tuple[Example, ...] = ()
     training: Mapping[str, TrainingCurve] = {}
     efficiency: Efficiency | None = None
-    trials: Mapping[str, tuple[Trial, ...]] = {}
     timing: Timing | None = None
     recipe: str = ""
     settings: Mapping[str, str] = {}

@@ -94,7 +94,6 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         },
         training=_training(study),
         efficiency=_efficiency(study, document.systems),
-        trials={system.slug: found for system in study.systems if (found := study.trials.found(system))},
         seconds=_stage_seconds(study),
         notes=(*study.lost, *study.shallow, *study.unreachable, *verdicts, *missed),
     )
@@ -543,7 +542,7 @@ def ratios(systems: Sequence[SystemResult]) -> tuple[Ratio, ...]:
         }
         seconds = {name: (one, other) for name, (one, other) in sides.items() if one is not None and other}
         values = {name: one / other for name, (one, other) in seconds.items()}
-        reported = {"paper_annotation": paper.annotation, "paper_overall": paper.overall}
+        reported = {"paper_annotation": paper[0], "paper_overall": paper[1]}
         found.append(Ratio(system.slug, ours.slug, **values, factor=factor, seconds=seconds, **reported))
     return tuple(found)
 

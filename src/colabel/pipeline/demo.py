@@ -28,24 +28,16 @@ _FULL = "--full: all systems of the paper, and the sweep"
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
-    """A passage in an example, and whether it is relevant."""
-
-    passage_id: str
-    relevant: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class BeforeAfter:
     """A test query with ColBERT's best passages, the student's, and the expansion tokens of ColBERT's feedback.
 
-    ``values`` are the study's first measure before and after.
+    Passages are ids, each with whether it is relevant; ``values`` are the study's first measure before and after.
     """
 
     query: str
     tokens: tuple[str, ...]
-    before: tuple[Answer, ...]
-    after: tuple[Answer, ...]
+    before: tuple[tuple[str, bool], ...]
+    after: tuple[tuple[str, bool], ...]
     values: tuple[float, float]
 
 
@@ -56,20 +48,16 @@ class DemoResult:
     Attributes:
         document: the whole study.
         student: slug of the student that is shown.
-        folder: where the student's ``model`` is.
+        model: its checkpoint.
         index: what it searches: θ's index where its query side alone was trained, else its own.
-        labels: where the teacher's labels are.
-        examples: test queries before and after.
         suggested: how many of the suggested labels are hidden ones, at one suggestion a query, two and five.
         missing: the first suggestions, each with whether its label was hidden.
-        report: the HTML page.
     """
 
     document: StudyDocument
     student: str
-    folder: Path
+    model: Path
     index: Path
-    labels: Path
     examples: tuple[BeforeAfter, ...]
     suggested: tuple[SuggestionPrecision, ...]
     missing: tuple[tuple[MissingLabel, bool], ...]
@@ -100,17 +88,9 @@ def demo(out: Path, *, full: bool = False, overrides: Sequence[str] = (), progre
                 raise ColabelError(f"the demo stopped at {slug}: {study.failed[slug]}")
         document, files = end(study, text)
         suggested, missing = _missing(study, student)
-        return DemoResult(
-            document=document,
-            student=student.slug,
-            folder=study.at.student(student),
-            index=study.at.index if student.query_side else study.at.student(student) / "index",
-            labels=study.at.labels(student),
-            examples=_examples(study, student, document),
-            suggested=suggested,
-            missing=missing,
-            report=files.html,
-        )
+        model, index = study.at.model(student), study.at.student_index(student)
+        examples = _examples(study, student, document)
+        return DemoResult(document, student.slug, model, index, examples, suggested, missing, files.html)
 
 
 def _shown_student(study: Study) -> System:
@@ -131,27 +111,22 @@ def _shown_student(study: Study) -> System:
 
 def _examples(study: Study, student: System, document: StudyDocument) -> tuple[BeforeAfter, ...]:
     """The two test queries that gain most and the one that loses most: no choice of ours."""
-    measure = document.measures[0]
-    before, after = (document.per_query[slug][measure] for slug in (BASELINE, student.slug))
-    gains = {query_id: (after[query_id] or 0.0) - (before[query_id] or 0.0) for query_id in before}
-    order = sorted(gains, key=lambda query_id: (-gains[query_id], query_id))
-    chosen = list(dict.fromkeys([*order[:2], *order[-1:]]))
-    values = [(before[query_id] or 0.0, after[query_id] or 0.0) for query_id in chosen]
-    return tuple(_example(study, student, *one) for one in zip(chosen, values, strict=True))
-
-
-def _example(study: Study, student: System, query_id: str, values: tuple[float, float]) -> BeforeAfter:
-    dataset = study.dataset
-    relevant = dataset.positives(TEST).get(query_id, ())
-    rows = [study.runs[slug][study.recipe.seed].query(query_id)[0] for slug in (BASELINE, student.slug)]
-    answers = [
-        tuple(Answer(name, name in relevant) for name in (dataset.passages.ids[int(row)] for row in ranked[:_SHOWN]))
-        for ranked in rows
-    ]
-    ranker = PrfRanker(study.index(), study.recipe.collective, seed=study.recipe.seed)
-    found = ranker.centroids(rows[0][None, : study.recipe.collective.feedback_passages].astype("int64")).token_ids[0]
-    tokens = study.index().encoder.tokens([token for token in found.tolist() if token >= 0])
-    return BeforeAfter(dataset.queries[query_id], tuple(dict.fromkeys(tokens)), answers[0], answers[1], values)
+    measure, slugs = document.measures[0], (BASELINE, student.slug)
+    before, after = (document.per_query[slug][measure] for slug in slugs)
+    values = {query_id: (before[query_id] or 0.0, after[query_id] or 0.0) for query_id in before}
+    order = sorted(values, key=lambda query_id: (values[query_id][0] - values[query_id][1], query_id))
+    dataset, settings, index = study.dataset, study.recipe.collective, study.index()
+    ranker = PrfRanker(index, settings, seed=study.recipe.seed)
+    found = []
+    for query_id in dict.fromkeys([*order[:2], *order[-1:]]):
+        relevant = dataset.positives(TEST).get(query_id, ())
+        rows = [study.runs[slug][study.recipe.seed].query(query_id)[0] for slug in slugs]
+        ids = [[dataset.passages.ids[int(row)] for row in ranked[:_SHOWN]] for ranked in rows]
+        answers = [tuple((name, name in relevant) for name in shown) for shown in ids]
+        named = ranker.centroids(rows[0][None, : settings.feedback_passages].astype("int64")).token_ids[0]
+        tokens = tuple(dict.fromkeys(index.encoder.tokens([token for token in named.tolist() if token >= 0])))
+        found.append(BeforeAfter(dataset.queries[query_id], tokens, answers[0], answers[1], values[query_id]))
+    return tuple(found)
 
 
 def _missing(

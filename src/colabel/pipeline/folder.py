@@ -75,13 +75,9 @@ class Found:
 
 
 class Run:
-    """A finished run. Models and data are opened when first needed and kept.
+    """A finished run, with its recipe, the system of its student, and where everything lies.
 
-    Attributes:
-        folder: where it lies.
-        recipe: all its settings.
-        system: what its student is.
-        at: where everything lies in it.
+    Models and data are opened when first needed and kept.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -97,12 +93,12 @@ class Run:
     @property
     def student(self) -> Path:
         """The student's checkpoint."""
-        return self.at.student(self.system) / "model"
+        return self.at.model(self.system)
 
     @cached_property
     def index(self) -> Index:
         """What the student searches: the collection indexed by it, or by θ where its query side alone was trained."""
-        return self.theta_index if self.system.query_side else Index.open(self.at.student(self.system) / "index")
+        return self.theta_index if self.system.query_side else Index.open(self.at.student_index(self.system))
 
     @cached_property
     def theta_index(self) -> Index:
@@ -111,11 +107,7 @@ class Run:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The collection with its visible labels.
-
-        Raises:
-            DataError: its passages are not those of the run any more.
-        """
+        """The collection with its visible labels; refused where its passages are not those of the run any more."""
         try:
             with DryBuilder():
                 return load_dataset(self.recipe.data, cache=self.at.data)
@@ -125,11 +117,7 @@ class Run:
 
     @property
     def labels(self) -> Labels:
-        """The teacher's labels.
-
-        Raises:
-            UsageError: the student learned without a teacher.
-        """
+        """The teacher's labels; refused where the student learned without a teacher."""
         folder = self.at.labels(self.system)
         if not folder.exists():
             raise UsageError(f"{self.folder}: the student '{self.system.slug}' learned from no teacher's labels")
@@ -159,7 +147,9 @@ class Run:
     def ranker(self, name: str = "hybrid") -> Ranker:
         """One of ``RANKERS``; hybrid weighs BM25 as it ranked dev queries best."""
         if name == "hybrid":
-            return Hybrid(self.late, self.bm25, self._weight())
+            fitted = self.at.hybrid(f"hybrid-{self.system.slug}")
+            weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT
+            return Hybrid(self.late, self.bm25, weight)
         if name == "student":
             return self.late
         if name == "colbert":
@@ -167,11 +157,6 @@ class Run:
         if name == "bm25":
             return self.bm25
         raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
-
-    def _weight(self) -> float:
-        """The weight of BM25 in the hybrid; the default where none was fitted."""
-        folder = self.at.hybrid(f"hybrid-{self.system.slug}")
-        return float(read_manifest(folder).counts["weight"]) if folder.exists() else DEFAULT_WEIGHT
 
     def search(self, texts: str | Sequence[str], k: int = 10, *, ranker: str = "hybrid") -> Found:
         """The k best passages for a text, or for each of several."""
@@ -218,7 +203,7 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
         systems = [system if slug == system.slug else parse_system(slug) for slug in evaluation.means]
         document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
     commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
-    student = Layout.of(folder).student(system) / "model"
+    student = Layout.of(folder).model(system)
     return write_run_report(document, folder, student=student, commands=commands)
 
 
@@ -240,8 +225,8 @@ def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | No
     other settings or data. Files are linked, so a version takes no room of its own: artefacts are never changed, only
     replaced whole. The version appears with one rename; only then the earlier figures leave the folder.
     """
-    noted, made = _read_note(folder), sorted(folder.glob("students/*/model/manifest.json"))
-    if noted is None or not made:
+    noted, made = _read_json(folder / RECIPE_FILE), sorted(folder.glob("students/*/model/manifest.json"))
+    if not noted or not made:
         return False
     replaced = stale is not None and (bool(stale.differs) or noted != recipe_note(recipe, system))
     if not replaced and noted.get(STUDENT, system.slug) == system.slug:
@@ -253,9 +238,7 @@ def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | No
         final = folder / VERSIONS / f"{int(kept[-1].name) + 1 if kept else 1:04d}"
         partial = final.with_name(f".{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        for path in sorted(folder.iterdir()):
-            if path.name not in _NOT_KEPT and not path.name.startswith("."):
-                _link(path, partial / path.name)
+        shutil.copytree(folder, partial, copy_function=_link, ignore=shutil.ignore_patterns(*_NOT_KEPT, ".*"))
         sync(partial)
         partial.rename(final)
         sync(final.parent)
@@ -264,31 +247,24 @@ def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | No
     return new
 
 
-def _link(source: Path, target: Path) -> None:
-    """Give files a second name, in a folder like theirs; copy them where the disk knows no links."""
-    if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            if not path.name.startswith("."):  # what is being written
-                _link(path, target / path.name)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _link(source: str, target: str) -> None:
+    """Give a file a second name; copy it where the disk knows no links."""
     try:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-        sync(target)
+        sync(Path(target))
 
 
 def _same(path: Path, other: Path) -> bool:
     return other.exists() and (path.samefile(other) or path.read_bytes() == other.read_bytes())
 
 
-def _read_note(folder: Path) -> Any:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def prune_versions(folder: Path) -> int:
@@ -300,46 +276,22 @@ def prune_versions(folder: Path) -> int:
     return len(found)
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """A result of a run folder, in a line.
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """The results of a run folder, oldest first: its versions, and what it holds now.
 
-    Attributes:
-        folder: where it lies: the run itself or a version of it.
-        student: what it is.
-        means: measure → mean over the test queries, of the student and BM25 together; empty where there is none.
-        changed: the settings in which it differs from the result before it.
+    Each as plain JSON types: folder, student, the means of the student and BM25 together (empty where there are none),
+    and the settings in which it differs from the result before it.
     """
-
-    folder: Path
-    student: str
-    means: dict[str, float]
-    changed: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {**dataclasses.asdict(self), "folder": str(self.folder)}
-
-
-def list_runs(folder: Path) -> list[Summary]:
-    """The results of a run folder, oldest first: its versions, and what it holds now."""
     noted_recipe(folder)
-    found: list[Summary] = []
+    found: list[dict[str, Any]] = []
     before: dict[str, Any] = {}
     for path in [*versions(folder), folder]:
-        note, slug = _flat(_read_note(path)), noted_system(path).slug
+        note, slug = _flat(_read_json(path / RECIPE_FILE)), noted_system(path).slug
+        means = _read_json(Layout.of(path).evaluation).get("means", {})
         changed = [key for key in {**before, **note} if before.get(key) != note.get(key)] if before else []
-        found.append(Summary(path, slug, _means(path, slug), tuple(changed)))
+        shown = means.get(f"hybrid-{slug}") or means.get(slug, {})
+        found.append({"folder": str(path), "student": slug, "means": shown, "changed": changed})
         before = note
-    return found
-
-
-def _means(folder: Path, slug: str) -> dict[str, float]:
-    try:
-        means = json.loads(Layout.of(folder).evaluation.read_text(encoding="utf-8"))["means"]
-        found: dict[str, float] = means.get(f"hybrid-{slug}") or means[slug]
-    except (OSError, ValueError, KeyError):
-        return {}
     return found
 
 
@@ -347,8 +299,5 @@ def _flat(note: Any, prefix: str = "") -> dict[str, Any]:
     """Nested settings as ``section.key``."""
     if not isinstance(note, dict):
         return {prefix: note}
-    return {
-        name: one
-        for key, value in note.items()
-        for name, one in _flat(value, f"{prefix}.{key}" if prefix else key).items()
-    }
+    tables = (_flat(value, f"{prefix}.{key}" if prefix else key) for key, value in note.items())
+    return {name: value for table in tables for name, value in table.items()}

@@ -77,11 +77,7 @@ def check_run(system: System, recipe: Recipe) -> None:
 
 
 def check_labels(data: Dataset, recipe: Recipe) -> None:
-    """Refuse a collection from whose labels nothing can be learned, before anything is written.
-
-    Raises:
-        DataError: train has no relevant passage; or dev has none, by which weights would be chosen.
-    """
+    """Refuse a collection from whose train labels nothing can be learned, or by whose dev labels nothing chosen."""
     found = ", ".join(data.splits) or "none"
     if TRAIN not in data.splits or not data.positives(TRAIN):
         raise DataError(
@@ -127,11 +123,7 @@ def recipe_note(recipe: Recipe, system: System | None = None) -> dict[str, Any]:
 
 
 def check_same_settings(out: Path, recipe: Recipe) -> None:
-    """Refuse to train in the folder of a run with other settings, whose models would be replaced, or of other files.
-
-    Raises:
-        UsageError: the folder is of a run with other settings, or holds something else.
-    """
+    """Refuse to train in the folder of a run with other settings, whose models would be replaced, or of other files."""
     if not (out / RECIPE_FILE).exists():
         refuse_foreign(out, PLACES)
         return
@@ -145,14 +137,7 @@ def check_same_settings(out: Path, recipe: Recipe) -> None:
 
 
 def check_folder(out: Path, kind: str) -> None:
-    """Refuse a folder in which somebody else's files lie, or which holds something else.
-
-    Args:
-        kind: what is to be in it, "study" or "run".
-
-    Raises:
-        UsageError: it has, or does.
-    """
+    """Refuse a folder in which somebody else's files lie, or which holds something else than a "study" or "run"."""
     path = out / RECIPE_FILE
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; expected a folder")
@@ -173,8 +158,9 @@ def check_folder(out: Path, kind: str) -> None:
         ours = False
     if not ours:
         raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
-    other = "study" if kind == "run" else "run"
-    made = [*out.glob("seed-*"), out / STUDY_FILE] if other == "study" else [out / "theta", out / "students"]
+    other, made = "study", [*out.glob("seed-*"), out / STUDY_FILE]
+    if kind == "study":
+        other, made = "run", [out / "theta", out / "students"]
     if any(one.exists() for one in made):
         raise UsageError(
             f"{out} holds a {other}, whose rankings and settings a {kind} would replace; choose another folder"
@@ -185,13 +171,10 @@ def noted_recipe(folder: Path) -> tuple[Recipe, bool | None]:
     """The settings that a study was run with, and whether its recipe's model was θ; None where that was not noted.
 
     Settings that this version no longer has are left out.
-
-    Raises:
-        ArtefactError: the folder holds none.
     """
+    path = folder / RECIPE_FILE
     if (folder / TRANSFER_FILE).exists():
         raise ArtefactError(f"{folder} is a transfer and holds no models; name the study that it was made from")
-    path = folder / RECIPE_FILE
     if not path.exists():
         raise ArtefactError(
             f"{folder} has no {RECIPE_FILE}, so it is a page of results or an old study without its models; name the "
@@ -199,19 +182,14 @@ def noted_recipe(folder: Path) -> tuple[Recipe, bool | None]:
         )
     try:
         table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = Recipe.__dataclass_fields__
-        given = {key: _without_nulls(value) for key, value in table.items() if key in known}
-        return build_recipe(given, stored=True), table.get(_TAKEN)
+        given = {key: value for key, value in table.items() if key in Recipe.__dataclass_fields__}
+        return build_recipe(_without_nulls(given), stored=True), table.get(_TAKEN)
     except (OSError, ValueError, ColabelError) as error:
         raise ArtefactError(f"{path} cannot be read ({error}); run `colabel study` again to write it") from None
 
 
 def noted_system(folder: Path) -> System:
-    """What the student of a run is; where that was not noted, its only student.
-
-    Raises:
-        ArtefactError: there is none, or there are several.
-    """
+    """What the student of a run is; where that was not noted, its only student."""
     slug = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8")).get(STUDENT)
     made = sorted(path.parent.name for path in folder.glob("students/*/model"))
     if slug is None and len(made) != 1:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from colabel.artefacts import Builder, DryBuilder, Stale
 from colabel.evaluation import Evaluation
 from colabel.index import Index
-from colabel.pipeline.capacity import duration, passages_per_second, stage_seconds
+from colabel.pipeline.capacity import duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import keep_version, versions, write_page
 from colabel.pipeline.preflight import (
     check_labels,
@@ -20,7 +19,7 @@ from colabel.pipeline.preflight import (
     hold_folder,
     note_recipe,
 )
-from colabel.pipeline.stages import Layout, Lesson, Stages, StudentSettings, own_settings, uses_checkpoint
+from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
@@ -35,11 +34,9 @@ class RunResult:
     """What a run ends with.
 
     Attributes:
-        system: what the student is.
         dataset: the collection's name.
         evaluation: the student beside BM25, the plain encoder and θ on the test split; None without test labels.
-        student: its checkpoint.
-        index: the collection indexed by it.
+        student, index: its checkpoint, and the collection indexed by it.
         labels: its teacher's labels; None where it has no teacher.
         report: a short page of how good the student is, where it lies, and what to do next.
     """
@@ -100,38 +97,29 @@ def run_stages(do: Stages, system: System) -> RunResult:
     return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels)
 
 
-def train_student(
-    do: Stages, system: System, choose: Callable[[System, Lesson], StudentSettings] | None = None
-) -> TrainedModel:
-    """θ, index, rank, collect, teach, distil: the paper's method, top to bottom.
-
-    Args:
-        choose: decides on the settings of the student when everything else is there; None: those of the recipe.
-    """
+def train_student(do: Stages, system: System) -> TrainedModel:
+    """θ, index, rank, collect, teach, distil: the paper's method, top to bottom."""
     data = do.dataset()
     bm25 = do.bm25(data)
     plain = do.encoder(data)
     theta = do.train_theta(data, plain, bm25)
     index = do.index(data, theta, do.at.index)
     known = do.collect(data, index)  # θ's ranking of the training queries, their collective centroids, σ
-    readers = do.cross_encoders(data, known, system)
-    teacher = do.teacher(system, data, known, readers)  # None: hard labels
+    teacher = do.teacher(system, data, known)  # None: hard labels
     start, groups = theta, do.groups(data, known.ranking)
     if system.from_plain:
         start, groups = plain, do.bm25_groups(data, bm25)
     taught = do.teach(system, data, known, teacher, groups)  # the teacher itself, or its labels
     if system.query_side:
         return do.train_query_side(system, data, bm25, theta, known, teacher)
-    lesson = Lesson(data, start, groups, taught, do.dev_set(data, index))
-    settings = choose(system, lesson) if choose else own_settings(system, do.recipe)
-    return do.distil(system, lesson, settings, do.at.student(system) / "model")
+    return do.distil(system, data, start, groups, taught, do.dev_set(data, index))
 
 
 def student_ranker(do: Stages, system: System, student: TrainedModel) -> LateInteraction:
     """What answers queries with a student: over θ's index where its query side alone was trained, else over its own."""
     if system.query_side:
         return LateInteraction(theta_index(do), system.slug, student=student.folder, progress=do.progress)
-    index = do.index(do.dataset(), student.folder, do.at.student(system) / "index")
+    index = do.index(do.dataset(), student.folder, do.at.student_index(system))
     return LateInteraction(index, system.slug, progress=do.progress)
 
 
@@ -182,7 +170,7 @@ def what_is_left(recipe: Recipe, at: Layout, system: System, builder: Builder) -
             run_stages(dry, system)
             return "everything is up to date", None
         except Stale as stale:
-            seconds = stage_seconds(dry, data, system, passages_per_second(dry, data))
+            seconds = stage_seconds(recipe, system, data, measure_rates(recipe, data), whole_run=True)
             names = list(seconds)
             first = names.index(stale.stage) if stale.stage in names else 0
             return f"{stale.sentence}; about {duration(sum(list(seconds.values())[first:]))} left", stale

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
 from colabel.collective import Knowledge, collect
@@ -27,16 +28,9 @@ from colabel.labels import Labels, label
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker, Ranking, rank
 from colabel.ranking.hybrid import fit_weight
-from colabel.settings import (
-    CollectiveSettings,
-    ComputeSettings,
-    DataSettings,
-    DistilSettings,
-    EncoderSettings,
-    IndexSettings,
-    Recipe,
-)
+from colabel.settings import ComputeSettings, DistilSettings, Recipe
 from colabel.systems import System
+from colabel.systems.students import Sources
 from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
 from colabel.teachers.pair_model import PairPredictor
 from colabel.train import (
@@ -60,14 +54,13 @@ from colabel.train.query_side import candidate_rows, train_query_side, training_
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
 """What a run is evaluated by."""
 RERANKED_QUERIES = 30
 """Dev queries on which cross-encoders are compared with θ, at most."""
-CHOOSING_QUERIES = 200
-"""Dev queries by which one of several students is chosen, where there are so many."""
 
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "encoder": ("encoder",),
@@ -82,48 +75,26 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "query side": ("query_side", "fit"),
 }
 """Stage → the tables of the recipe whose settings it has, for messages."""
+_TOGETHER = ("train", "distil")
 
 
-@dataclasses.dataclass(frozen=True)
 class Layout:
     """Where everything lies: in ``out`` what all seeds share, in ``own`` what one seed makes.
 
     A run has one seed, and both are its folder; the seeds of a study are folders of it.
     """
 
-    out: Path
-    own: Path
-    data: Path
-    encoder: Path
-    plain_index: Path
-    bm25: Path
-    sweep: Path
-    evaluation: Path
-    theta: Path
-    index: Path
-    knowledge: Path
-    pairs: Path
-    dev_ranking: Path
+    def __init__(self, out: Path, own: Path) -> None:
+        self.out, self.own = out, own
+        self.data, self.encoder, self.bm25 = out / "data", out / "start", out / "bm25"
+        self.plain_index, self.sweep, self.evaluation = out / "zero-shot", out / "sweep", out / "evaluation.json"
+        self.theta, self.index, self.knowledge = own / "theta", own / "index", own / "knowledge"
+        self.pairs, self.dev_ranking = own / "pairs", own / "rankings" / "dev"
 
     @classmethod
     def of(cls, out: Path, seed: int | None = None) -> Layout:
         """The layout of a run, or of one seed of a study."""
-        own = out if seed is None else out / f"seed-{seed}"
-        return cls(
-            out=out,
-            own=own,
-            data=out / "data",
-            encoder=out / "start",
-            plain_index=out / "zero-shot",
-            bm25=out / "bm25",
-            sweep=out / "sweep",
-            evaluation=out / "evaluation.json",
-            theta=own / "theta",
-            index=own / "index",
-            knowledge=own / "knowledge",
-            pairs=own / "pairs",
-            dev_ranking=own / "rankings" / "dev",
-        )
+        return cls(out, out if seed is None else out / f"seed-{seed}")
 
     def bm25_ranking(self, split: str) -> Path:
         """BM25's ranking of a split's queries."""
@@ -141,23 +112,23 @@ class Layout:
         """A teacher's labels."""
         return self.own / "labels" / system.made_as
 
-    def student(self, system: System) -> Path:
-        """A student's folder, which holds its ``model`` and its ``index``."""
-        return self.own / "students" / system.made_as
+    def model(self, system: System) -> Path:
+        """A student's checkpoint."""
+        return self.own / "students" / system.made_as / "model"
+
+    def student_index(self, system: System) -> Path:
+        """The collection indexed by a student; by θ where its query side alone was trained."""
+        return self.index if system.query_side else self.own / "students" / system.made_as / "index"
 
     def hybrid(self, name: str) -> Path:
         """The weight of BM25 in a hybrid."""
         return self.own / "hybrid" / name
 
-    def trials(self, system: System) -> Path:
-        """Students of other settings."""
-        return self.out / "trials" / system.made_as
-
 
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index"),
     *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
-    *("trials", "seed-*", "versions"),
+    *("seed-*", "versions"),
 )
 """Names of the folders that a run or study may hold."""
 
@@ -165,16 +136,8 @@ PLACES = (
 class Engine(Protocol):
     """Who does the heavy work, this process or the workers of a cluster: indexes, and scores of cross-encoders."""
 
-    def build_index(
-        self,
-        dataset: Dataset,
-        out: Path,
-        *,
-        data: DataSettings | None = None,
-        encoder: EncoderSettings | None = None,
-        index: IndexSettings | None = None,
-        progress: Progress = SILENT,
-    ) -> Index:
+    @property
+    def build_index(self) -> Callable[..., Index]:
         """As :func:`colabel.build_index`."""
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
@@ -202,27 +165,6 @@ class LocalEngine:
         """This process has no workers to end."""
 
 
-class OpeningEngine(LocalEngine):
-    """Opens what others have built: for the processes that ``torchrun`` starts beside the first, and for dry runs."""
-
-    def build_index(
-        self,
-        dataset: Dataset,
-        out: Path,
-        *,
-        data: DataSettings | None = None,
-        encoder: EncoderSettings | None = None,
-        index: IndexSettings | None = None,
-        progress: Progress = SILENT,
-    ) -> Index:
-        """Open the index of a model; whether it is of this very model is asked of its encoder."""
-        prepare_encoder(encoder or EncoderSettings(), dataset.passages, out / "encoder")
-        try:
-            return Index.open(out)
-        except ArtefactError:
-            raise Stale("index", out) from None
-
-
 def choose_engine(settings: ComputeSettings) -> Engine:
     """The engine that the settings name."""
     if settings.engine == "local":
@@ -230,38 +172,6 @@ def choose_engine(settings: ComputeSettings) -> Engine:
     from colabel.cluster import Cluster
 
     return Cluster(settings)
-
-
-@dataclasses.dataclass(frozen=True)
-class StudentSettings:
-    """How one student is trained: [distil], and ε of uniform smoothing."""
-
-    distil: DistilSettings
-    smoothing: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Lesson:
-    """What a student learns from: where it starts, the passages of its steps, whom it asks, what it is checked on."""
-
-    data: Dataset
-    start: Path
-    groups: Groups
-    teacher: Teacher | None
-    dev: DevSet | None
-
-
-@dataclasses.dataclass(frozen=True)
-class TeacherSources:
-    """What :mod:`colabel.systems.students` makes a system's teacher from."""
-
-    dataset: Dataset
-    knowledge: Knowledge
-    collective: CollectiveSettings
-    cross_encoders: tuple[CrossEncoderTeacher, ...]
-    scores: Path | None
-    bm25: Callable[[], Bm25]
-    progress: Progress
 
 
 class Stages:
@@ -283,6 +193,9 @@ class Stages:
         self.seed = recipe.seed if seed is None else seed
         self.kept_data = True
         """Whether the collection is read from its own place: a dry run reads it elsewhere where it is not there yet."""
+        self._opens = recipe.compute.engine != "local" and (builder.dry or not is_main_process())
+        """Whether indexes of a cluster are only opened."""
+        self._how: dict[str, Any] = {"device": recipe.encoder.device, "progress": progress}
         self._engine: list[Engine] = []
         self._scratch: list[Path] = []
 
@@ -306,18 +219,16 @@ class Stages:
     def engine(self) -> Engine:
         """Who does the heavy work; a cluster is started when it is first needed."""
         if not self._engine:
-            local = self.recipe.compute.engine == "local"
-            opens = (self.builder.dry and not local) or not is_main_process()
-            self._engine.append(OpeningEngine() if opens else choose_engine(self.recipe.compute))
+            self._engine.append(LocalEngine() if self._opens else choose_engine(self.recipe.compute))
         return self._engine[0]
 
-    def _once(self, name: str, folder: Path, make: Callable[[], T], *, together: bool = False) -> T:
-        """A stage by its name: made, or opened, once; ``together``: by all processes at a time."""
+    def _once(self, name: str, folder: Path, make: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+        """A stage by its name: made, or opened, once; all processes train together."""
 
         def first() -> T:
             cpu = check_device(self.recipe.encoder.device) == "cpu"
-            with contextlib.nullcontext() if together else main_process_first(cpu=cpu):
-                return make()
+            with contextlib.nullcontext() if name in _TOGETHER else main_process_first(cpu=cpu):
+                return make(*args, **given)
 
         try:
             return self.builder.once(folder, first)
@@ -346,23 +257,20 @@ class Stages:
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
         at = self.at.encoder
-        self._once("encoder", at, lambda: prepare_encoder(self.recipe.encoder, data.passages, at))
+        self._once("encoder", at, prepare_encoder, self.recipe.encoder, data.passages, at)
         return at
 
     def bm25(self, data: Dataset) -> Bm25:
         """BM25 over the collection."""
         at = self.at.bm25
-        return self._once("bm25", at, lambda: Bm25(data.passages, self.recipe.rank, at, self.progress))
+        return self._once("bm25", at, Bm25, data.passages, self.recipe.rank, at, self.progress)
 
     def rank(
         self, ranker: Ranker, queries: Mapping[str, str], out: Path, depth: int, tag: str = "", run_file: bool = True
     ) -> Ranking:
         """A ranking of some queries; only those of test queries need a run file for other programs."""
-
-        def make() -> Ranking:
-            return rank(ranker, queries, out, depth=depth, tag=tag, run_file=run_file, progress=self.progress)
-
-        return self._once("rank", out, make)
+        how: dict[str, Any] = {"depth": depth, "tag": tag, "run_file": run_file, "progress": self.progress}
+        return self._once("rank", out, rank, ranker, queries, out, **how)
 
     def bm25_ranking(self, data: Dataset, bm25: Bm25, split: str = TRAIN) -> Ranking:
         """BM25's ranking of a split's queries: θ's negatives, and what it is evaluated on."""
@@ -373,36 +281,28 @@ class Stages:
         """θ: trained from hard labels against BM25's negatives, or the recipe's own late-interaction checkpoint."""
         if uses_checkpoint(self.recipe):
             return plain
-        negatives, fit = self.bm25_ranking(data, bm25), self.recipe.fit
+        negatives, fit, out = self.bm25_ranking(data, bm25), self.recipe.fit, self.at.theta
         dev = None
         if DEV in data.splits and fit.evaluate_every:
             ranked = self.bm25_ranking(data, bm25, DEV)
             dev = dev_set(data, ranked, queries=fit.evaluate_queries, depth=EVALUATE_DEPTH)
-
-        def train() -> TrainedModel:
-            return train_theta(
-                data,
-                plain,
-                negatives,
-                self.at.theta,
-                settings=self.recipe.train,
-                fit=fit,
-                seed=self.seed,
-                dev=dev,
-                device=self.recipe.encoder.device,
-                progress=self.progress,
-            )
-
-        return self._once("train", self.at.theta, train, together=True).folder
+        how = {**self._how, "settings": self.recipe.train, "fit": fit, "seed": self.seed, "dev": dev}
+        return self._once("train", out, train_theta, data, plain, negatives, out, **how).folder
 
     def index(self, data: Dataset, model: Path, out: Path) -> Index:
         """The collection indexed by a model."""
-        encoder = dataclasses.replace(self.recipe.encoder, model=str(model))
+        recipe, encoder = self.recipe, dataclasses.replace(self.recipe.encoder, model=str(model))
 
         def make() -> Index:
-            return self.engine().build_index(
-                data, out, data=self.recipe.data, encoder=encoder, index=self.recipe.index, progress=self.progress
-            )
+            if not self._opens:
+                return self.engine().build_index(
+                    data, out, data=recipe.data, encoder=encoder, index=recipe.index, progress=self.progress
+                )
+            prepare_encoder(encoder, data.passages, out / "encoder")  # whether the index is of this very model
+            try:
+                return Index.open(out)
+            except ArtefactError:
+                raise Stale("index", out) from None
 
         return self._once("index", out, make)
 
@@ -410,32 +310,20 @@ class Stages:
         """θ's vectors and ranking of the training queries, their collective centroids and σ."""
         settings, at = self.recipe.collective, self.at.knowledge
         depth = max(self.recipe.labels.candidates, settings.feedback_passages)
-
-        def make() -> Knowledge:
-            return collect(data, index, at, settings=settings, depth=depth, seed=self.seed, progress=self.progress)
-
-        return self._once("collect", at, make)
+        how: dict[str, Any] = {"depth": depth, "seed": self.seed, "progress": self.progress}
+        return self._once("collect", at, collect, data, index, at, settings=settings, **how)
 
     def groups(self, data: Dataset, ranking: Ranking) -> Groups:
         """The queries and passages of every step, the same for all students of θ."""
         settings = self.recipe.distil
         depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
-
-        def draw() -> Groups:
-            return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, self.seed)
-
-        return self._once("groups", self.at.own / "groups", draw)
+        return self._once("groups", self.at.own / "groups", _draw, data, ranking, depth, settings, self.seed)
 
     def bm25_groups(self, data: Dataset, bm25: Bm25) -> Groups:
         """Pairs with BM25's negatives, for the students that the paper trains from the plain encoder."""
-        ranking, depth = self.bm25_ranking(data, bm25), self.recipe.train.candidates
-
-        def draw() -> Groups:
-            return groups_for(
-                candidates_from_ranking(data, ranking, depth=depth), paper_settings(self.recipe), self.seed
-            )
-
-        return self._once("groups", self.at.own / "bm25-groups", draw)
+        ranking, settings = self.bm25_ranking(data, bm25), paper_settings(self.recipe)
+        drawn = (data, ranking, settings.candidates, settings, self.seed)
+        return self._once("groups", self.at.own / "bm25-groups", _draw, *drawn)
 
     def dev_ranking(self, data: Dataset, index: Index) -> Ranking | None:
         """θ's ranking of the dev queries."""
@@ -444,105 +332,70 @@ class Stages:
         ranker = LateInteraction(index, "theta", progress=self.progress)
         return self.rank(ranker, data.split_queries(DEV), self.at.dev_ranking, EVALUATE_DEPTH, run_file=False)
 
-    def dev_set(self, data: Dataset, index: Index, *, choosing: bool = False) -> DevSet | None:
-        """θ's top passages of dev queries, on which students are evaluated while they are trained.
-
-        ``choosing``: of more queries, on which trained students are compared to choose one.
-        """
+    def dev_set(self, data: Dataset, index: Index) -> DevSet | None:
+        """θ's top passages of dev queries, on which students are evaluated while they are trained."""
         fit = self.recipe.fit
-        if not (fit.evaluate_every or choosing):
-            return None
-        ranking = self.dev_ranking(data, index)
+        ranking = self.dev_ranking(data, index) if fit.evaluate_every else None
         if ranking is None:
             return None
-        queries = max(fit.evaluate_queries, CHOOSING_QUERIES) if choosing else fit.evaluate_queries
-        return dev_set(data, ranking, queries=queries, depth=EVALUATE_DEPTH)
+        return dev_set(data, ranking, queries=fit.evaluate_queries, depth=EVALUATE_DEPTH)
 
     def cross_encoders(self, data: Dataset, known: Knowledge, system: System) -> tuple[CrossEncoderTeacher, ...]:
         """The cross-encoders that teach a system: the recipe's, or trained from the same labels on θ's negatives."""
-        settings = self.recipe.cross_encoder
-        found = []
-        for number in range(system.cross_encoder_count(self.recipe)):
-            if settings.checkpoints:
-                found.append(self.cross_encoder(data, settings.checkpoints[number]))
-                continue
-            at = self.at.cross_encoder(number)
-
-            def train(number: int = number, at: Path = at) -> Path:
-                return train_cross_encoder(
-                    data,
-                    known.ranking,
-                    settings.models[number],
-                    at,
-                    settings=settings,
-                    seed=self.seed + number,
-                    device=self.recipe.encoder.device,
-                    progress=self.progress,
-                )
-
-            found.append(self.cross_encoder(data, str(self._once("cross-encoder", at, train))))
+        settings, count = self.recipe.cross_encoder, system.cross_encoder_count(self.recipe)
+        models = list(settings.checkpoints[:count])
+        if not settings.checkpoints:
+            for number, model in enumerate(settings.models[:count]):
+                at = self.at.cross_encoder(number)
+                how = {**self._how, "settings": settings, "seed": self.seed + number}
+                self._once("cross-encoder", at, train_cross_encoder, data, known.ranking, model, at, **how)
+                models.append(str(at))
+        found = tuple(self.cross_encoder(data, model) for model in models)
         if is_main_process() and not self.builder.dry:
-            self.compare_cross_encoders(data, known.index, tuple(found))
-        return tuple(found)
+            self.compare_cross_encoders(data, known.index, found)
+        return found
 
     def cross_encoder(self, data: Dataset, model: str) -> CrossEncoderTeacher:
         """A cross-encoder that reads pairs of this collection, with the scores that it gave before."""
-        settings, device = self.recipe.cross_encoder, self.recipe.encoder.device
-        make = self.engine().predictor
-        return CrossEncoderTeacher(
-            model,
-            data,
-            max_length=settings.max_length,
-            device=device,
-            cache=self.at.pairs,
-            predictor=None if make is None else make(model, settings.max_length, device),
-            progress=self.progress,
-        )
+        return cross_encoder(model, data, self.recipe, self.engine(), self.at.pairs, self.progress)
 
     def compare_cross_encoders(
         self, data: Dataset, index: Index, readers: tuple[CrossEncoderTeacher, ...]
     ) -> list[str]:
         """Whether each cross-encoder beats θ at ranking θ's top passages of some dev queries again."""
         ranking = self.dev_ranking(data, index) if readers else None
-        if ranking is None:
+        if ranking is None or not data.positives(DEV):
             return []
         drawn = sorted(data.positives(DEV), key=lambda query_id: stable_fraction(query_id, "re-ranked"))
         labels = {query_id: data.labels(DEV)[query_id] for query_id in drawn[:RERANKED_QUERIES]}
-        if not labels:
-            return []
-        verdicts = []
-        for number, reader in enumerate(readers, start=1):
 
-            def compare(reader: CrossEncoderTeacher = reader, number: int = number) -> str:
-                found = rerank_quality(reader, ranking, labels, relevant_from=data.relevant_from)
-                verdict = f"Cross-encoder {number} {found.verdict('θ')}"
-                log.info("%s", verdict)
-                return verdict
+        def compare(reader: CrossEncoderTeacher, number: int) -> str:
+            found = rerank_quality(reader, ranking, labels, relevant_from=data.relevant_from)
+            verdict = f"Cross-encoder {number} {found.verdict('θ')}"
+            log.info("%s", verdict)
+            return verdict
 
-            verdicts.append(self.builder.once(self.at.pairs / reader.fingerprint, compare))
-        return verdicts
+        return [
+            self.builder.once(self.at.pairs / reader.fingerprint, functools.partial(compare, reader, number))
+            for number, reader in enumerate(readers, start=1)
+        ]
 
-    def teacher(
-        self, system: System, data: Dataset, known: Knowledge, readers: tuple[CrossEncoderTeacher, ...]
-    ) -> Teacher | None:
+    def teacher(self, system: System, data: Dataset, known: Knowledge) -> Teacher | None:
         """Whose scores a student learns; None: hard labels."""
+        readers = self.cross_encoders(data, known, system)
         if system.teacher is None:
             return None
         beta = self.recipe.collective.beta if system.beta is None else system.beta
         collective = dataclasses.replace(self.recipe.collective, beta=beta)
         scores = Path(self.recipe.labels.scores) if self.recipe.labels.scores else None
-        sources = TeacherSources(data, known, collective, readers, scores, lambda: self.bm25(data), self.progress)
-        return system.teacher(sources)
+        return system.teacher(Sources(data, known, collective, readers, scores, lambda: self.bm25(data), self.progress))
 
     def label(self, system: System, data: Dataset, known: Knowledge, teacher: Teacher, groups: Groups) -> Labels:
         """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
         at = self.at.labels(system)
         only = groups.pairs() if system.needs_cross_encoder else None
-
-        def make() -> Labels:
-            return label(known, data, teacher, at, settings=self.recipe.labels, only=only, progress=self.progress)
-
-        return self._once("label", at, make)
+        how: dict[str, Any] = {"settings": self.recipe.labels, "only": only, "progress": self.progress}
+        return self._once("label", at, label, known, data, teacher, at, **how)
 
     def teach(
         self, system: System, data: Dataset, known: Knowledge, teacher: Teacher | None, groups: Groups
@@ -562,34 +415,25 @@ class Stages:
             return teacher
         return StoredTeacher(labels, others_irrelevant=whole_batch)
 
-    def distil(self, system: System, lesson: Lesson, settings: StudentSettings, out: Path) -> TrainedModel:
+    def distil(
+        self, system: System, data: Dataset, start: Path, groups: Groups, teacher: Teacher | None, dev: DevSet | None
+    ) -> TrainedModel:
         """A student: trained from θ, or from the plain encoder, with its teacher's scores or hard labels."""
-
-        def train() -> TrainedModel:
-            return distil(
-                lesson.data,
-                lesson.start,
-                lesson.groups,
-                lesson.teacher,
-                out,
-                smoothing=settings.smoothing if system.smooths else 0.0,
-                settings=settings.distil,
-                fit=self.recipe.fit,
-                hard_scope="batch" if system.from_plain else "group",
-                seed=self.seed,
-                dev=lesson.dev,
-                device=self.recipe.encoder.device,
-                about=self._about(system),
-                progress=self.progress,
-            )
-
-        return self._once("distil", out, train, together=True)
+        recipe, out = self.recipe, self.at.model(system)
+        how = self._how | {
+            "settings": student_settings(system, recipe),
+            "fit": recipe.fit,
+            "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
+            "hard_scope": "batch" if system.from_plain else "group",
+            "about": self._about(system),
+        }
+        return self._once("distil", out, distil, data, start, groups, teacher, out, seed=self.seed, dev=dev, **how)
 
     def train_query_side(
         self, system: System, data: Dataset, bm25: Bm25, theta: Path, known: Knowledge, teacher: Teacher | None
     ) -> TrainedModel:
         """A student whose query encoder alone is trained, against the passage vectors of θ's index."""
-        out = self.at.student(system) / "model"
+        out, settings = self.at.model(system), self.recipe.query_side
         ranked = self.bm25_ranking(data, bm25)
         if system.ceiling:
             data = with_hidden_labels(data)
@@ -597,44 +441,26 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-            mass = self.recipe.query_side.label_mass
-            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass)
-            return train_query_side(
-                data,
-                known.index,
-                theta,
-                lists,
-                out,
-                settings=self.recipe.query_side,
-                measure=self.recipe.fit.measure,
-                name=system.made_as,
-                seed=self.seed,
-                device=self.recipe.encoder.device,
-                progress=self.progress,
-            )
+            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=settings.label_mass)
+            how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
+            return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 
         return self._once("query side", out, train)
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
         """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best."""
-        bm25 = self.bm25(data)
-        measure, out = self.recipe.fit.measure, self.at.hybrid(name)
+        bm25, measure, out = self.bm25(data), self.recipe.fit.measure, self.at.hybrid(name)
         labels = data.labels(DEV) if DEV in data.splits else {}
         judged = data.labels_fingerprint(DEV) if labels else ""
         spec = Spec("hybrid", {"measure": measure}, {"late": late.fingerprint, "bm25": bm25.fingerprint, "dev": judged})
 
         def fit(_: Workspace) -> Mapping[str, Any]:
-            found = fit_weight(
-                Hybrid(late, bm25),
-                data.split_queries(DEV) if labels else {},
-                labels,
-                measure=measure,
-                relevant_from=data.relevant_from,
-            )
+            queries, relevant = data.split_queries(DEV) if labels else {}, data.relevant_from
+            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, relevant_from=relevant)
             values = {f"{weight:g}": value for weight, value in found.values.items()}
             return {"weight": found.weight, "queries": found.queries, "values": values}
 
-        manifest = self._once("hybrid", out, lambda: self.builder.build(out, spec, fit))
+        manifest = self._once("hybrid", out, self.builder.build, out, spec, fit)
         return Hybrid(late, bm25, float(manifest.counts["weight"]), name=name)
 
     def _about(self, system: System) -> dict[str, Any]:
@@ -659,6 +485,10 @@ class Stages:
         if not self.builder.dry:
             write_json(self.at.evaluation, evaluation.as_dict())
         return evaluation
+
+
+def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:
+    return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, seed)
 
 
 def uses_checkpoint(recipe: Recipe) -> bool:
@@ -688,6 +518,17 @@ def paper_settings(recipe: Recipe) -> DistilSettings:
     )
 
 
-def own_settings(system: System, recipe: Recipe) -> StudentSettings:
-    """How a student is trained where no trial was better on dev."""
-    return StudentSettings(paper_settings(recipe) if system.from_plain else recipe.distil, recipe.labels.smoothing)
+def student_settings(system: System, recipe: Recipe) -> DistilSettings:
+    """How a system's student is trained."""
+    return paper_settings(recipe) if system.from_plain else recipe.distil
+
+
+def cross_encoder(
+    model: str, data: Dataset, recipe: Recipe, engine: Engine, cache: Path, progress: Progress
+) -> CrossEncoderTeacher:
+    """A cross-encoder that reads pairs of a collection, on the engine, with the scores that ``cache`` holds."""
+    length, device = recipe.cross_encoder.max_length, recipe.encoder.device
+    predictor = None if engine.predictor is None else engine.predictor(model, length, device)
+    return CrossEncoderTeacher(
+        model, data, max_length=length, device=device, cache=cache, predictor=predictor, progress=progress
+    )

@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
 import json
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
-import msgspec
-import torch
-
-from colabel.artefacts import Builder, DryBuilder, Spec, Stale, copy_artefact, read_manifest, seconds_of, write_json
+from colabel.artefacts import Builder, DryBuilder, Spec, Stale, read_manifest, seconds_of, write_json
 from colabel.collective import Knowledge, PrfRanker
 from colabel.data import Dataset
 from colabel.data.splits import TEST
-from colabel.encode.colbert import choose_device, load_checkpoint
-from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, TrainingError, UsageError
+from colabel.errors import ColabelError, DataError, SettingsError, UsageError
 from colabel.evaluation.sweep import SweepPoint, sweep, tuned_beta
 from colabel.findings import StudyDocument, read_study, write_study
-from colabel.findings.records import STUDY_FILE, Trial
-from colabel.findings.results import TrainingTimes, describe, measured_once, training_times
+from colabel.findings.records import STUDY_FILE
+from colabel.findings.results import TrainingTimes, describe, training_times
 from colabel.index import Index
 from colabel.labels import Labels
 from colabel.measures import measure_from, parse_measure, unreachable
-from colabel.pipeline.capacity import duration, passages_per_second, stage_seconds, stages_of
+from colabel.pipeline.capacity import duration, measure_rates, stage_seconds, stages_of
 from colabel.pipeline.preflight import check_folder, check_system, check_training, hold_folder, note_recipe, refused
 from colabel.pipeline.run import plain_index, student_ranker, theta_index, train_student
-from colabel.pipeline.stages import Layout, Lesson, Stages, StudentSettings, own_settings, uses_checkpoint
+from colabel.pipeline.stages import Layout, Stages, student_settings, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker, Ranking
 from colabel.reporting import ReportFiles, report
-from colabel.settings import DistilSettings, LabelSettings, Recipe
-from colabel.settings.declare import nearest
+from colabel.settings import Recipe
 from colabel.systems import System, parse_system, repeated_in, systems_of
 from colabel.teachers import CrossEncoderTeacher
-from colabel.train import DevSet, TrainedModel
+from colabel.train import DevSet
 
 log = logging.getLogger(__name__)
 
 MANIFEST_FILE = "study.manifest.json"
 """What ``study.json`` was measured from: its settings and rankings, or a note that the models are newer."""
-OWN_TRIAL = "as in the recipe"
-TRIED = ("learning_rate", "temperature", "teacher_temperature", "teacher_scale", "floor", "hard_weight")
-"""What a trial may change of [distil]: neither the passages that students see nor how many."""
-SMOOTHING = "smoothing"
-"""ε of [labels], which uniform smoothing alone has."""
 
 
 def study(
@@ -84,26 +72,25 @@ def end(rows: Study, recipe_text: str) -> tuple[StudyDocument, ReportFiles]:
     spec = rows.spec(recipe_text)
     if not up_to_date(rows.out, spec):
         write_study(rows.out, describe(rows, recipe_text))
-        table = dataclasses.asdict(spec)
-        write_json(rows.out / MANIFEST_FILE, {**table, "fingerprint": spec.fingerprint})
+        write_json(rows.out / MANIFEST_FILE, {**dataclasses.asdict(spec), "fingerprint": spec.fingerprint})
     return read_study(rows.out), report(rows.out)
 
 
 def up_to_date(out: Path, spec: Spec) -> bool:
     """Whether ``study.json`` was measured from these very rankings and settings."""
-    try:
-        found = json.loads((out / MANIFEST_FILE).read_text(encoding="utf-8"))
-        return bool((out / STUDY_FILE).exists() and found.get("fingerprint") == spec.fingerprint)
-    except (OSError, ValueError, AttributeError):
-        return False
+    return (out / STUDY_FILE).exists() and _measured_from(out).get("fingerprint") == spec.fingerprint
 
 
 def outdated(out: Path) -> bool:
     """Whether a study's models were, or are being, rebuilt since its ``study.json`` was written."""
+    return bool(_measured_from(out).get("outdated"))
+
+
+def _measured_from(out: Path) -> dict[str, Any]:
     try:
-        return bool(json.loads((out / MANIFEST_FILE).read_text(encoding="utf-8")).get("outdated"))
-    except (OSError, ValueError, AttributeError):
-        return False
+        return dict(json.loads((out / MANIFEST_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,17 +115,10 @@ class PlannedRow:
             return f"{name}: will fail"
         if self.stale is None:
             return f"{name}: up to date"
-        return f"{name}: {self.stale.sentence}{_what_follows(self.system, self.stale)}; about {duration(self.seconds)}"
-
-
-def _what_follows(system: System, stale: Stale) -> str:
-    stages = stages_of(system)
-    after = stages[stages.index(stale.stage) + 1 :] if stale.stage in stages else stages
-    if not after:
-        return ""
-    if len(after) > 2:
-        return "; everything after it follows"
-    return "; its index and ranking follow" if len(after) == 2 else "; its ranking follows"
+        stages = stages_of(self.system)
+        after = stages[stages.index(self.stale.stage) + 1 :] if self.stale.stage in stages else stages
+        follows = ("", "; its ranking follows", "; its index and ranking follow", "; everything after it follows")
+        return f"{name}: {self.stale.sentence}{follows[min(len(after), 3)]}; about {duration(self.seconds)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,29 +176,30 @@ def plan_study(recipe: Recipe, out: Path, *, recipe_text: str = "", data: Datase
                 found.append(PlannedRow(system, seed, stale))
             except ColabelError as error:
                 found.append(PlannedRow(system, seed, refused=f"{system.slug} will fail: {error}"))
-        if any(row.stale is not None for row in found):
-            found = _with_seconds(dry, found)
-        unmeasured = any(row.stale is not None for row in found) or not up_to_date(out, dry.spec(recipe_text))
-    repeated = repeated_in(recipe) if recipe.study.seeds > 1 else None
-    once = () if repeated is None else (one.slug for one in dry.systems if one.student and one.slug not in repeated)
-    return StudyPlan(tuple(found), unmeasured, tuple(once))
+        stale_rows = any(row.stale is not None for row in found)
+        if stale_rows:
+            found = _with_seconds(recipe, dry.dataset, found)
+        unmeasured = stale_rows or not up_to_date(out, dry.spec(recipe_text))
+    repeated = repeated_in(recipe)
+    once = (one.slug for one in dry.systems if one.student and one.slug not in repeated)
+    return StudyPlan(tuple(found), unmeasured, tuple(once) if recipe.study.seeds > 1 else ())
 
 
-def _with_seconds(dry: Study, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+def _with_seconds(recipe: Recipe, data: Dataset, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
     """The rows with estimates; what rows share is charged to the first of them."""
-    rate, charged, found = passages_per_second(dry.stages, dry.dataset), set(), []
+    rates, found = measure_rates(recipe, data), []
+    charged: set[tuple[int, str]] = set()
+    own = ("label", "query side", "distil", "student index", "plain index", "rank")
     for row in rows:
-        if row.stale is None:
-            found.append(row)
-            continue
-        seconds, begun = 0.0, False
-        for stage, needed in stage_seconds(dry.at_seed(row.seed), dry.dataset, row.system, rate).items():
-            begun = begun or stage == row.stale.stage or row.stale.stage not in stages_of(row.system)
-            shared = {"encoder": -1, "bm25": -1}.get(stage, row.seed), stage
-            own = stage in ("label", "distil", "student index", "plain index", "rank")
-            if begun and (own or shared not in charged):
+        needed = stage_seconds(recipe, row.system, data, rates) if row.stale else {}
+        names = list(needed)
+        first = names.index(row.stale.stage) if row.stale and row.stale.stage in needed else 0
+        seconds = 0.0
+        for stage in names[first:]:
+            shared = (-1 if stage in ("encoder", "bm25") else row.seed, stage)
+            if shared not in charged or stage in own:
                 charged.add(shared)
-                seconds += needed
+                seconds += needed[stage]
         found.append(dataclasses.replace(row, seconds=seconds))
     return found
 
@@ -246,7 +227,7 @@ class Rows(abc.ABC):
         self.lost: list[str] = []
         self.runs: dict[str, dict[int, Ranking]] = {}
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> Self:
         self.stages.__enter__()
         return self
 
@@ -363,8 +344,7 @@ class Study(Rows):
         stages = Stages(recipe, at, None, progress, builder=builder or Builder())
         super().__init__(recipe, out, systems_of(recipe), stages)
         self._seeds = {recipe.seed: self.stages}
-        self._repeated = repeated_in(recipe)
-        self.trials = Trials(recipe)
+        repeated_in(recipe)  # a wrong name is refused now
 
     def at_seed(self, seed: int) -> Stages:
         """The stages of one seed."""
@@ -375,12 +355,13 @@ class Study(Rows):
     @cached_property
     def rows(self) -> list[tuple[System, int]]:
         """Every system with every seed it is run with: a first result of all before the second seed of any."""
-        counts = {
-            system: self.recipe.study.seeds if system.slug in self._repeated and system.seeded else 1
+        repeated, first = repeated_in(self.recipe), self.recipe.seed
+        return [
+            (system, seed)
+            for seed in range(first, first + self.recipe.study.seeds)
             for system in self.systems
-        }
-        found = [(system, self.recipe.seed + number) for system, count in counts.items() for number in range(count)]
-        return sorted(found, key=lambda row: row[1])
+            if seed == first or (system.seeded and system.slug in repeated)
+        ]
 
     def spec(self, recipe_text: str) -> Spec:
         """What ``study.json`` is measured from."""
@@ -410,29 +391,17 @@ class Study(Rows):
         """A system with its β, where that is to be tuned."""
         if not system.tuned:
             return system
-        found = system.with_beta(self.tuned_beta())
+        found = system.with_beta(tuned_beta(self.sweep(), self.recipe.collective, self.recipe.study.measures[0]))
         self.systems = [found if one.slug == found.slug else one for one in self.systems]
         return found
 
-    def tuned_beta(self) -> float:
-        """The β with which collective knowledge ranks dev queries best, all else as in the recipe."""
-        return tuned_beta(self.sweep(), self.recipe.collective, self.recipe.study.measures[0])
-
     def sweep(self) -> list[SweepPoint]:
         """The sweep over (f_p, f_c, f_e, β) on dev queries, with θ of the first seed."""
-        index, at = self.index(), self.at.sweep
+        index, recipe, at = self.index(), self.recipe, self.at.sweep
+        how: dict[str, Any] = {"measures": recipe.study.measures, "depth": recipe.rank.depth, "seed": recipe.seed}
 
         def make() -> list[SweepPoint]:
-            return sweep(
-                self.dataset,
-                index,
-                at,
-                settings=self.recipe.collective,
-                measures=self.recipe.study.measures,
-                depth=self.recipe.rank.depth,
-                seed=self.recipe.seed,
-                progress=self.progress,
-            )
+            return sweep(self.dataset, index, at, settings=recipe.collective, progress=self.progress, **how)
 
         return self.stages.builder.once(at, make)
 
@@ -446,22 +415,13 @@ class Study(Rows):
             return do.hybrid(self.dataset, cast(LateInteraction, late), system.slug)
         if system.student:
             check_system(system, self.recipe)
-            student = train_student(do, system, lambda one, lesson: self._choose(do, one, lesson))
-            return student_ranker(do, system, student)
+            return student_ranker(do, system, train_student(do, system))
         if "theta" not in system.needs:
             return LateInteraction(plain_index(do), system.slug)
         if system.beta is None:
             return LateInteraction(theta_index(do), system.slug)
         settings = dataclasses.replace(self.recipe.collective, beta=system.beta)
         return PrfRanker(theta_index(do), settings, rerank=system.rerank, seed=do.seed)
-
-    def _choose(self, do: Stages, system: System, lesson: Lesson) -> StudentSettings:
-        """The settings of a student: those of the first seed's best trial, for all seeds."""
-        if len(self.trials) == 1 or system.from_plain:
-            return own_settings(system, self.recipe)
-        if do is not self.stages:
-            self.ranker(system)  # its trials
-        return self.trials.choose(self, system, lesson)
 
     def index(self) -> Index:
         """The collection indexed by θ of the first seed."""
@@ -474,7 +434,7 @@ class Study(Rows):
     def labels(self, system: System) -> Labels:
         """The labels that a system's student learnt, of the first seed."""
         do, data, known = self.stages, self.dataset, self.knowledge()
-        teacher = do.teacher(system, data, known, do.cross_encoders(data, known, system))
+        teacher = do.teacher(system, data, known)
         if teacher is None:
             raise UsageError(f"'{system.slug}' has no teacher, and so no labels")
         return do.label(system, data, known, teacher, do.groups(data, known.ranking))
@@ -495,8 +455,7 @@ class Study(Rows):
         """The training log of a system's first seed."""
         measure = self.recipe.fit.measure
         if system.student:
-            settings = own_settings(system, self.recipe).distil
-            return training_times(self.at.student(system) / "model", settings, measure)
+            return training_times(self.at.model(system), student_settings(system, self.recipe), measure)
         is_theta = "theta" in system.needs and system.group == "hard labels"
         return training_times(self.at.theta, self.recipe.train, measure) if is_theta else None
 
@@ -522,7 +481,7 @@ class Study(Rows):
         if not system.student:
             trained = system.group == "hard labels" and not uses_checkpoint(self.recipe)
             return {"seconds": {"training": seconds_of(self.at.theta)}} if trained else {}
-        training, readers = seconds_of(self.at.student(system) / "model"), system.cross_encoder_count(self.recipe)
+        training, readers = seconds_of(self.at.model(system)), system.cross_encoder_count(self.recipe)
         if system.from_plain:
             do = self.stages
             pairs = len(do.bm25_groups(self.dataset, do.bm25(self.dataset)).pairs())
@@ -558,108 +517,3 @@ class Study(Rows):
             at.knowledge / "ranking",
         )
         return sum(seconds_of(folder) or 0.0 for folder in folders)
-
-
-class Trials:
-    """Trains a student with every trial, with the first seed, and keeps the best on dev for all seeds.
-
-    They are compared on θ's top passages of more dev queries than training looks at. A student that was trained before
-    there were trials is the first of them and is not trained again.
-    """
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.settings = {OWN_TRIAL: StudentSettings(recipe.distil, recipe.labels.smoothing)}
-        for table in recipe.study.trials:
-            self.settings[", ".join(f"{key} = {value}" for key, value in table.items())] = _changed(recipe, table)
-        self._found: dict[str, tuple[Trial, ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self.settings)
-
-    def found(self, system: System) -> tuple[Trial, ...]:
-        """What the trials of a system gave; nothing where it was not tuned."""
-        return self._found.get(system.made_as, ())
-
-    def choose(self, study: Study, system: System, lesson: Lesson) -> StudentSettings:
-        """The settings with the best value on dev, the earlier of equals, tried with the first seed's ``lesson``."""
-        if system.made_as not in self._found:
-            self._found[system.made_as] = self._try(study, system, lesson)
-        chosen = next(trial.name for trial in self._found[system.made_as] if trial.chosen)
-        return self.settings[chosen]
-
-    def _try(self, study: Study, system: System, lesson: Lesson) -> tuple[Trial, ...]:
-        do, out = study.stages, study.at.trials(system)
-        pool = do.dev_set(lesson.data, study.index(), choosing=True)
-        if pool is None:
-            raise UsageError(
-                "'study.trials' are compared on dev: the collection needs dev labels (data.holdout makes some)"
-            )
-        found: dict[str, Trial] = {}
-        models: dict[str, TrainedModel] = {}
-        tried: list[StudentSettings] = []
-        own = study.at.student(system) / "model"
-        if not (out / _folder(OWN_TRIAL)).exists():
-            with contextlib.suppress(ArtefactError, Stale):  # not trained yet, or damaged: it is trained here
-                copy_artefact(own, out / _folder(OWN_TRIAL))
-        for name, settings in self.settings.items():
-            effective = _effective(system, settings, own_settings(system, study.recipe))
-            if effective in tried:
-                found[name] = Trial(name, None, "no part of its loss")
-                continue
-            tried.append(effective)
-            try:
-                models[name] = do.distil(system, lesson, settings, out / _folder(name))
-            except TrainingError as error:
-                log.warning("%s, trial '%s', failed: %s", system.slug, name, error)
-                found[name] = Trial(name, None, "failed")
-                continue
-            value = _value(do, models[name], pool, out / f"{_folder(name)}.json")
-            found[name] = Trial(name, value, queries=len(pool.query_ids))
-        if not models:
-            raise TrainingError("training diverged with every trial of 'study.trials'; lower the learning rates")
-        best = max(models, key=lambda name: found[name].value or 0.0)
-        copy_artefact(models[best].folder, own)
-        return tuple(msgspec.structs.replace(trial, chosen=trial.name == best) for trial in found.values())
-
-
-def _changed(recipe: Recipe, table: Mapping[str, Any]) -> StudentSettings:
-    """The settings of a student that a trial changes: some of [distil], and ε."""
-    changed = dict(table)
-    spread = {SMOOTHING: changed.pop(SMOOTHING)} if SMOOTHING in changed else {}
-    for key in changed:
-        if key not in TRIED:
-            raise SettingsError(f"'study.trials': a trial cannot change '{key}'{nearest(key, (*TRIED, SMOOTHING))}")
-    return StudentSettings(
-        DistilSettings.from_mapping({**recipe.distil.as_dict(), **changed}),
-        LabelSettings.from_mapping({**recipe.labels.as_dict(), **spread}).smoothing,
-    )
-
-
-def _folder(name: str) -> str:
-    """Where a trial is: its name without what folders cannot have.
-
-    >>> _folder("learning_rate = 6e-05, floor = none")
-    'learning_rate=6e-05,floor=none'
-    """
-    return re.sub(r"[^\w.,=+-]+", "", name.replace(OWN_TRIAL, "own"))
-
-
-def _value(do: Stages, model: TrainedModel, pool: DevSet, file: Path) -> float:
-    """``fit.measure`` of a trained student."""
-    measure, encoder = do.recipe.fit.measure, do.recipe.encoder
-
-    def evaluate() -> dict[str, float]:
-        if do.builder.dry:
-            raise Stale("distil", model.folder)
-        loaded = load_checkpoint(str(model.folder), choose_device(encoder.device), torch.float32)
-        return pool.evaluate(loaded, [measure], do.progress)
-
-    return measured_once(file, [model.fingerprint, pool.fingerprint, measure], evaluate)[measure]
-
-
-def _effective(system: System, settings: StudentSettings, own: StudentSettings) -> StudentSettings:
-    """The settings without what has no part in a system's loss: with hard labels there is no teacher."""
-    distil, smoothing = settings.distil, settings.smoothing if system.smooths else own.smoothing
-    if not system.learns_scores:
-        distil = dataclasses.replace(own.distil, **distil.effective())
-    return StudentSettings(distil, smoothing)

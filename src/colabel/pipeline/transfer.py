@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
-from colabel.artefacts import Builder, folder_lock, write_text
+from colabel.artefacts import Builder, folder_lock, read_manifest, write_json
 from colabel.collective import PrfRanker
 from colabel.data import resolve_paths
 from colabel.errors import ArtefactError, UsageError
@@ -22,7 +22,7 @@ from colabel.pipeline.preflight import RECIPE_FILE, TRANSFER_FILE, noted_recipe
 from colabel.pipeline.stages import Layout, Stages
 from colabel.pipeline.study import Rows, outdated
 from colabel.progress import SILENT, Progress
-from colabel.ranking import LateInteraction, Ranker
+from colabel.ranking import Hybrid, LateInteraction, Ranker
 from colabel.reporting import ReportFiles, report
 from colabel.settings import DataSettings, Recipe
 from colabel.systems import System, parse_system
@@ -63,7 +63,7 @@ def transfer(
     with folder_lock(out), rows:
         rows.check_data()
         note = {"study": str(source.resolve()), "data": resolve_paths(data).as_dict()}
-        write_text(out / TRANSFER_FILE, json.dumps(note, indent=1, ensure_ascii=False) + "\n")
+        write_json(out / TRANSFER_FILE, note)
         rows.rank_all()
         missed: list[str] = []
         quality = optional_section("the quality of labels", rows.label_quality, missed) or ()
@@ -132,8 +132,12 @@ class Transfer(Rows):
         """What answers queries for a system."""
         if not system.needs:
             return self.stages.bm25(self.dataset)
+        if system.hybrid_of:  # with the weight that the study found
+            late = cast(LateInteraction, self.ranker(parse_system(system.hybrid_of)))
+            weight = float(read_manifest(self._source.hybrid(system.slug)).counts["weight"])
+            return Hybrid(late, self.stages.bm25(self.dataset), weight, name=system.slug)
         if system.student:
-            return LateInteraction(self._index(system.made_as, self._source.student(system) / "model"), system.slug)
+            return LateInteraction(self._index(system.made_as, self._source.model(system)), system.slug)
         if "theta" not in system.needs:
             return LateInteraction(self._index(system.slug, self._source.encoder), system.slug)
         if system.beta is None:

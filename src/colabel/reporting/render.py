@@ -281,7 +281,7 @@ def _training(document: StudyDocument) -> list[Part]:
         plots.loss_curves(document),
         *(plots.dev_curves(document, over_seconds=one) for one in (False, True)),
     ]
-    made = (tables_costs.training_costs, tables_costs.time_ratios, tables_costs.time_to_target, tables_costs.trials)
+    made = (tables_costs.training_costs, tables_costs.time_ratios, tables_costs.time_to_target)
     return [*side_by_side(drawn), *(table for make in made for table in make(document))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from colabel.findings.records import CROSS_ENCODER_STAGE, Efficiency, Ratio, StudyDocument, Trial
+from colabel.findings.records import CROSS_ENCODER_STAGE, Efficiency, Ratio, StudyDocument
 from colabel.reporting.numbers import (
     Cell,
     Column,
@@ -169,24 +169,3 @@ def _evaluated(document: StudyDocument, found: Efficiency) -> list[int]:
     """The steps at which the students of the table were evaluated on dev, rising."""
     curves = [document.training[one.slug] for one in found.reached if one.slug in document.training]
     return sorted({step for curve in curves for step, _, _ in curve.dev})
-
-
-def trials(document: StudyDocument) -> tuple[Table, ...]:
-    """What was tried on dev: the same trials for every student."""
-    names = list(dict.fromkeys(trial.name for found in document.trials.values() for trial in found))
-    columns = [Column("System", number=False), *(Column(name) for name in names)]
-    lines = []
-    for slug, found in document.trials.items():
-        values = {trial.name: trial for trial in found}
-        cells = [_tried(values.get(name)) for name in names]
-        lines.append(TableLine((Cell(document.title(slug)), *cells)))
-    measure = document.efficiency.measure if document.efficiency else document.measures[0]
-    queries = next((one.queries for found in document.trials.values() for one in found if one.queries), None)
-    where = "on dev" if queries is None else f"on {queries} dev queries"
-    return table("trials", f"Settings tried with every student of θ: {measure} {where}, * chosen", columns, lines)
-
-
-def _tried(trial: Trial | None) -> Cell:
-    if trial is None or trial.value is None:
-        return Cell(trial.note if trial else "")
-    return Cell(figure(trial.value) + (" *" if trial.chosen else ""), trial.value)

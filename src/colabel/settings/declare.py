@@ -47,6 +47,7 @@ RENAMED: dict[str, str] = {
     "labels.temperature": "exports take --temperature, and training has distil.teacher_temperature: leave the key out",
     "distil.others": "a teacher that knows any passage is asked, with others they are irrelevant: leave the key out",
     **{f"study.{key}": _ALWAYS.format(value) for key, value in _MEASURED.items()},
+    "study.trials": "students are trained once, as [distil] says: try other settings in studies of their own",
     "study.dev_target": _ALWAYS.format("1 % above the best value before training"),
     "distil.hard_scope": _ALWAYS.format('"group"'),
 }
@@ -142,19 +143,16 @@ def nearest(key: str, valid: Iterable[str]) -> str:
 
 def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) -> Any:
     """Return the value in its declared type, or raise a sentence with key, value and allowed range."""
-    expected = allowed(hint, metadata)
-    optional = isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
-    if optional and value is None:
+    expected, base = allowed(hint, metadata), _without_none(hint)
+    if value is None and base is not hint:
         return None
-    base = next(arg for arg in typing.get_args(hint) if arg is not type(None)) if optional else hint
     converted = _convert(value, base)
-    if converted is _REFUSED:
+    if converted is None:
         raise SettingsError(f"'{key}' is {_shown(value)} ({type(value).__name__}); expected {expected}")
     low, high, choices = metadata.get("low"), metadata.get("high"), metadata.get("choices")
-    if isinstance(converted, int | float) and not isinstance(converted, bool):
-        too_low = low is not None and converted < low
-        too_high = high is not None and converted > high
-        if too_low or too_high or not math.isfinite(converted):
+    if base in (int, float):
+        inside = (low is None or converted >= low) and (high is None or converted <= high)
+        if not inside or not math.isfinite(converted):
             raise SettingsError(f"'{key}' is {value!r}; expected {expected}")
     if choices and converted not in choices:
         close = difflib.get_close_matches(str(value), choices, n=1)
@@ -163,30 +161,26 @@ def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) ->
     return converted
 
 
-_REFUSED = object()
+def _without_none(hint: Any) -> Any:
+    """The type of a field that may be left out."""
+    if not isinstance(hint, types.UnionType):
+        return hint
+    return next(one for one in typing.get_args(hint) if one is not type(None))
 
 
 def _convert(value: Any, base: Any) -> Any:
-    """``value`` in type ``base`` where that loses nothing (int → float, list → tuple), else _REFUSED."""
-    origin = typing.get_origin(base)
-    if base is bool or base is str:
-        return value if isinstance(value, base) else _REFUSED
-    if isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63):
-        return value if base is bool else _REFUSED
-    if base is int:
-        return value if isinstance(value, int) else _REFUSED
-    if base is float:
-        return float(value) if isinstance(value, int | float) else _REFUSED
-    if origin is tuple:
-        kind = dict if typing.get_origin(typing.get_args(base)[0]) is dict else str
-        return tuple(value) if isinstance(value, list | tuple) and all(isinstance(v, kind) for v in value) else _REFUSED
-    if origin is dict:
-        if isinstance(value, Mapping) and all(isinstance(v, str) for kv in value.items() for v in kv):
-            return dict(value)
-        return _REFUSED
-    if isinstance(base, type) and issubclass(base, Settings):
-        return value if isinstance(value, base) else _REFUSED
-    raise TypeError(f"settings cannot hold {base}")
+    """``value`` in type ``base`` where that loses nothing (int → float, list → tuple), else None."""
+    kind = typing.get_origin(base) or base
+    if kind is tuple:
+        return tuple(value) if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value) else None
+    if kind is dict:
+        strings = isinstance(value, Mapping) and all(isinstance(v, str) for pair in value.items() for v in pair)
+        return dict(value) if strings else None
+    if kind in (int, float):
+        number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+        too_large = isinstance(value, int) and abs(value) >= 2**63
+        return kind(value) if number and not too_large else None
+    return value if isinstance(value, kind) else None
 
 
 def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
@@ -195,28 +189,18 @@ def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
     >>> allowed(int, {"low": 1, "high": 100})
     'a whole number from 1 to 100'
     """
-    choices = metadata.get("choices")
+    choices, low, high = (metadata.get(name) for name in ("choices", "low", "high"))
     if choices:
         return "one of " + ", ".join(f"'{choice}'" for choice in choices)
-    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-    if isinstance(hint, types.UnionType):
-        inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
-        return allowed(inner, metadata) + " (or left out)"
-    origin = typing.get_origin(hint)
-    if origin is tuple:
-        tables = typing.get_origin(typing.get_args(hint)[0]) is dict
-        return "tables of settings" if tables else "a list of strings"
-    if origin is dict:
-        return "a table of strings"
+    base = _without_none(hint)
+    if base is not hint:
+        return allowed(base, metadata) + " (or left out)"
     if isinstance(hint, type) and issubclass(hint, Settings):
         return f"a table [{hint.section}]"
-    low, high = metadata.get("low"), metadata.get("high")
-    text = names[hint]
-    if low is not None and high is not None:
-        return f"{text} from {low:,} to {high:,}"
-    if low is not None:
-        return f"{text} of at least {low:,}"
-    return text if high is None else f"{text} of at most {high:,}"
+    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+    names |= {tuple: "a list of strings", dict: "a table of strings"}
+    text = names[typing.get_origin(hint) or hint]
+    return text if low is None or high is None else f"{text} from {low:,} to {high:,}"
 
 
 def _shown(value: Any) -> str:

@@ -7,7 +7,7 @@ check, the error message and the reference page. A TOML recipe (:mod:`colabel.se
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from colabel.errors import SettingsError
 from colabel.settings.declare import Settings, nearest, setting
@@ -49,21 +49,13 @@ class DataSettings(Settings):
         None, low=1, high=100, help="lowest grade that counts as relevant; left out: 2 for TREC-DL, else 1"
     )
     unknown_labels: str = setting(
-        "refuse",
-        choices=("refuse", "drop"),
-        help="what to do with a label whose query or passage does not exist",
+        "refuse", choices=("refuse", "drop"), help="what to do with a label whose query or passage does not exist"
     )
     holdout: float = setting(
-        0.15,
-        low=0.0,
-        high=0.9,
-        help="share of the train queries that becomes dev where there is no dev split",
+        0.15, low=0.0, high=0.9, help="share of the train queries that becomes dev where there is no dev split"
     )
     keep_labels: int | None = setting(
-        None,
-        low=1,
-        high=1000,
-        help="keep this many positives per train query and hide the rest; left out: keep all",
+        None, low=1, high=1000, help="keep this many positives per train query and hide the rest; left out: keep all"
     )
 
     def check(self) -> None:
@@ -191,9 +183,7 @@ class CrossEncoderSettings(Settings):
         effect="none",
     )
     checkpoints: tuple[str, ...] = setting(
-        (),
-        help="trained cross-encoders (folders or hub ids) to use instead of training 'models'",
-        effect="none",
+        (), help="trained cross-encoders (folders or hub ids) to use instead of training 'models'", effect="none"
     )
     steps: int = setting(500, low=1, high=10_000_000, help="updates of the weights")
     batch_queries: int = setting(8, low=1, high=4096, help="queries per step, each with one labelled passage")
@@ -302,11 +292,7 @@ class DistilSettings(Settings):
     learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate")
     temperature: float = setting(1.0, low=0.001, high=1000.0, help="divides the student's scores; the authors use 0.5")
     teacher_temperature: float = setting(
-        0.5,
-        low=0.001,
-        high=1000.0,
-        help="divides the teacher's scores; the authors use 0.125",
-        effect="teaching",
+        0.5, low=0.001, high=1000.0, help="divides the teacher's scores; the authors use 0.125", effect="teaching"
     )
     teacher_scale: str = setting(
         "matched",
@@ -358,11 +344,6 @@ class StudySettings(Settings):
         (),
         help="systems trained with every seed, the others with one; empty: colbert, colbert-hn, self-kd, ce-kd "
         "and collective-0.5",
-    )
-    trials: tuple[dict[str, Any], ...] = setting(
-        (),
-        help="tables [[study.trials]] of other settings of [distil] (and ε, 'smoothing') that every student is trained "
-        "with too; the best on dev, by 'fit.measure', is kept",
     )
     measures: tuple[str, ...] = setting(DEFAULT_MEASURES, help="measures of ir_measures; the first one decides")
     sweep: bool = setting(True, help="sweep over (f_p, f_c, f_e, β) on dev")

@@ -6,6 +6,7 @@ To add a system, add an entry. Tables, glossary, estimates, checks and the comma
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
@@ -34,14 +35,6 @@ TUNED = "tuned"
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperFigures:
-    """How many times as long as collective self-KD the paper reports for a system: annotation, and all of it."""
-
-    annotation: float
-    overall: float
-
-
-@dataclasses.dataclass(frozen=True)
 class System:
     """One system of the comparison.
 
@@ -49,21 +42,17 @@ class System:
         slug: its name in files and settings; of a family in the registry, the slug without β.
         name: its name in tables, without β.
         about: its line in the glossary.
-        group: systems of a group stand together in tables.
-        needs: what it is made from.
         teacher_name: what a student learns from, as ``run --teacher`` calls it; empty: not a student.
         seeded: whether it draws at random; one run of a system that does not stands for every seed.
-        default: whether a study has it unless 'study.systems' names others.
-        repeated: whether a study of several seeds trains it with each unless 'study.repeated' names others.
+        default, repeated: whether a study has it, and trains it with every seed, unless the recipe names others.
         betas: of a family: the β of its default members; empty for a system without β.
         beta: β of a member; None in others, and where it is still to be tuned.
-        tuned: whether its β is the best on dev.
         rerank: whether a search-time system only ranks the passages of its first search again.
         teacher: makes the teacher whose scores its student learns; None: hard labels.
         query_side: whether its student trains the query encoder alone, and searches θ's own index.
         ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
         hybrid_of: slug of the system whose vectors it joins with BM25's words; empty: it is no hybrid.
-        paper: what the paper reports of its cost.
+        paper: how many times as long as collective self-KD the paper reports: annotation, and all of it.
     """
 
     slug: str
@@ -83,7 +72,7 @@ class System:
     query_side: bool = False
     ceiling: bool = False
     hybrid_of: str = ""
-    paper: PaperFigures | None = None
+    paper: tuple[float, float] | None = None
 
     @property
     def title(self) -> str:
@@ -158,7 +147,7 @@ class System:
         return int(self.needs_cross_encoder)
 
 
-_ONE, _ALL = PaperFigures(2.67, 2.5), PaperFigures(16.0, 8.0)
+_ONE, _ALL = (2.67, 2.5), (16.0, 8.0)
 _BETAS = ("0.5", "1", TUNED)
 
 REGISTRY: tuple[System, ...] = (
@@ -383,13 +372,8 @@ def parse_system(slug: str) -> System:
     if slug.startswith(_HYBRID):
         inner = parse_system(slug.removeprefix(_HYBRID))
         about = f"{inner.title} and BM25 together, standardised per query; the weight of BM25 is fitted on dev"
-        return dataclasses.replace(
-            _ENTRIES["hybrid"],
-            slug=f"{_HYBRID}{inner.slug}",
-            name=f"hybrid {inner.title}",
-            about=about,
-            hybrid_of=inner.slug,
-        )
+        slug, name = f"{_HYBRID}{inner.slug}", f"hybrid {inner.title}"
+        return dataclasses.replace(_ENTRIES["hybrid"], slug=slug, name=name, about=about, hybrid_of=inner.slug)
     match = _MEMBER.fullmatch(slug)
     if match is None:
         raise SettingsError(
@@ -403,9 +387,8 @@ def parse_system(slug: str) -> System:
 
 def default_slugs() -> tuple[str, ...]:
     """The systems of a study that names none."""
-    members = ((f"{one.slug}-{beta}" for beta in one.betas) if one.betas else (one.slug,) for one in REGISTRY)
-    own = (slug for entry, slugs in zip(REGISTRY, members, strict=True) if entry.default for slug in slugs)
-    return (*own, f"{_HYBRID}views")
+    own = ([f"{one.slug}-{beta}" for beta in one.betas] or [one.slug] for one in REGISTRY if one.default)
+    return (*itertools.chain.from_iterable(own), f"{_HYBRID}views")
 
 
 def systems_of(recipe: Recipe) -> list[System]:
@@ -419,11 +402,6 @@ def repeated_in(recipe: Recipe) -> frozenset[str]:
     return frozenset(parse_system(slug).slug for slug in recipe.study.repeated or own)
 
 
-def teacher_entry(name: str) -> System:
-    """The system that first learns from a teacher of this name, for its maker and its needs."""
-    return next(one for one in REGISTRY if one.teacher_name == name)
-
-
 def student_of(teacher: str, recipe: Recipe) -> System:
     """The system whose student ``run --teacher`` trains; the slug of one names it as well."""
     if teacher == COLLECTIVE:
@@ -434,8 +412,7 @@ def student_of(teacher: str, recipe: Recipe) -> System:
 
 def named_teacher(name: str, sources: Sources) -> Teacher:
     """The teacher that ``label --teacher`` names, one of ``TEACHERS``."""
-    make = next(one.teacher for one in REGISTRY if one.teacher_name == name and one.teacher is not None)
-    return make(sources)
+    return next(one.teacher for one in REGISTRY if one.teacher_name == name and one.teacher is not None)(sources)
 
 
 def collective_slug(beta: float) -> str:

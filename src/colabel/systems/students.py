@@ -5,9 +5,10 @@ Libraries are imported where they are needed, so that asking the registry for na
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from colabel.errors import UsageError
 from colabel.settings import CollectiveSettings
@@ -20,36 +21,25 @@ if TYPE_CHECKING:
     from colabel.teachers import CrossEncoderTeacher, Teacher
 
 
-class Sources(Protocol):
-    """What teachers are made from; whoever wants one offers as much of it as that teacher needs."""
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """What teachers are made from.
 
-    @property
-    def dataset(self) -> Dataset:
-        """The collection."""
+    Attributes:
+        knowledge: collective knowledge of the training queries.
+        collective: β and its scale.
+        cross_encoders: as many as the system learns from.
+        scores: the score file.
+        bm25: opens BM25 over the collection; it is built where it is not there.
+    """
 
-    @property
-    def knowledge(self) -> Knowledge:
-        """Collective knowledge of the training queries."""
-
-    @property
-    def collective(self) -> CollectiveSettings:
-        """β and its scale."""
-
-    @property
-    def cross_encoders(self) -> tuple[CrossEncoderTeacher, ...]:
-        """As many as the system learns from."""
-
-    @property
-    def bm25(self) -> Callable[[], Bm25]:
-        """Opens BM25 over the collection; it is built where it is not there."""
-
-    @property
-    def scores(self) -> Path | None:
-        """The score file."""
-
-    @property
-    def progress(self) -> Progress:
-        """Where a teacher reports its progress."""
+    dataset: Dataset
+    knowledge: Knowledge
+    collective: CollectiveSettings
+    cross_encoders: tuple[CrossEncoderTeacher, ...]
+    scores: Path | None
+    bm25: Callable[[], Bm25]
+    progress: Progress
 
 
 def collective(sources: Sources) -> Teacher:
@@ -118,5 +108,5 @@ def score_file(sources: Sources) -> Teacher:
     from colabel.teachers import ScoreFileTeacher
 
     if sources.scores is None:
-        raise UsageError("the teacher 'scores' needs a score file; name it with --scores or 'labels.scores'")
+        raise UsageError("the teacher 'scores' needs a score file; name it: labels.scores = FILE")
     return ScoreFileTeacher(sources.scores, sources.dataset, progress=sources.progress)
