@@ -153,7 +153,6 @@ def test_a_short_list_has_no_fewer_unjudged_passages_for_being_short() -> None:
     """Of two passages one is unjudged, and of ten five: half of either."""
     short = Evaluation("c", "test", 1, {}, {"x": {"q1": 1.0, "q2": 5.0}}, {"x": {"q1": 2.0, "q2": 10.0}})
     assert short.unjudged_share == {"x": 0.5}
-    assert short.mean_unjudged == {"x": 3.0}
     nothing = Evaluation("c", "test", 1, {}, {"x": {"q1": 0.0}}, {"x": {"q1": 0.0}})
     assert nothing.unjudged_share == {}
 
@@ -165,7 +164,6 @@ def test_an_evaluation_counts_them_in_the_run_as_given(write_beir: Callable[...,
     judged = evaluate(dataset, {"x": run}, measures=["RR@10"], judged_only=True)
     assert plain.per_query["x"]["RR@10"] == pytest.approx({"q2": 1 / 2, "q5": 1 / 3})
     assert judged.per_query["x"]["RR@10"] == {"q2": 1.0, "q5": 1.0}
-    assert plain.mean_unjudged == judged.mean_unjudged == {"x": 1.5}
     assert plain.unjudged_share == judged.unjudged_share == {"x": 3 / 5}
     assert (plain.as_dict()["judged_only"], judged.as_dict()["judged_only"]) == (False, True)
     write_per_query(judged, tmp_path / "values.tsv")

@@ -10,14 +10,12 @@ from colabel.reporting.tables_setup import glossary, setup
 
 
 def tables(document: StudyDocument) -> dict[str, Table]:
-    (section,) = (*glossary(document), *setup(document))[-1:]
-    parts = [inner for part in section.parts for inner in (part.parts if isinstance(part, Folded) else (part,))]
+    parts = [inner for part in setup(document) for inner in (part.parts if isinstance(part, Folded) else (part,))]
     return {part.key: part for part in parts if isinstance(part, Table)}
 
 
 def test_the_glossary_has_a_line_for_systems_that_differ_in_beta_alone(full_study: StudyDocument) -> None:
-    (section,) = glossary(full_study)
-    (folded,) = section.parts
+    (folded,) = glossary(full_study)
     assert isinstance(folded, Folded)
     systems, symbols = (part for part in folded.parts if isinstance(part, Table))
     names = [line.cells[0].text for line in systems.lines]
@@ -26,7 +24,7 @@ def test_the_glossary_has_a_line_for_systems_that_differ_in_beta_alone(full_stud
     assert [line.cells[0].text for line in symbols.lines] == ["θ", "φ", "σ", "β", "f_p", "f_c", "f_e"]
     assert symbols.lines[4].cells[1].text.endswith("; here 3")
     unknown = StudyDocument("x", ("AP",), systems=(SystemResult("mine", "Mine", means={"AP": 0.5}),))
-    assert glossary(unknown) == ()
+    assert glossary(unknown) == []
 
 
 def test_settings_that_are_not_the_papers_are_seen_at_once(full_study: StudyDocument) -> None:

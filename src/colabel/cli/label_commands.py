@@ -407,9 +407,6 @@ def quality_lines(found: LabelQuality, grade: int) -> list[str]:
         mean, bounds = difference_cells(test)
         p_values = [p_text(p, "none") for p in (test.t_test, test.randomisation)]
         rows.append([title, interval_text(one), interval_text(other), f"{mean} [{bounds}]", *p_values])
-    if base.pooled_auc is not None and teacher.pooled_auc is not None:
-        pooled = (f"{base.pooled_auc:.4f}", f"{teacher.pooled_auc:.4f}", f"{teacher.pooled_auc - base.pooled_auc:+.4f}")
-        rows.append(["AUC pooled", *pooled, "", ""])
     for place, (one, other) in enumerate(zip(base.precision_at_recall, teacher.precision_at_recall, strict=True)):
         cells = (interval_text(one), interval_text(other), f"{other.mean - one.mean:+.4f}")
         rows.append([f"precision at recall {place / 10:.1f}", *cells, "", ""])
