@@ -83,7 +83,7 @@ def test_any_scores_against_any_labels() -> None:
     found = precision_recall({"φ": first, "teacher": second}, labels)
     assert list(found) == [1, 2, 3], "every grade above 0"
     one = found[1]
-    assert (one.queries, one.left_out, one.absent, one.relevant, one.found) == (2, 0, 1, 4, 3)
+    assert (one.queries, one.left_out, one.relevant, one.found) == (2, 0, 4, 3)
     assert one.recall.mean == pytest.approx((2 / 3 + 1) / 2)
     assert one.systems["φ"].per_query["AP"] == pytest.approx({"q1": (1 + 2 / 3) / 2, "q2": 0.5})
     assert one.systems["φ"].per_query["AUC"] == pytest.approx({"q1": 3 / 4, "q2": 0.0})

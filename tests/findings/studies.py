@@ -200,7 +200,6 @@ def study(**changes: Any) -> StudyDocument:
         "trials": {
             "self-kd": (parts.Trial("as in the recipe", 0.51, queries=90), parts.Trial("floor", 0.52, "", True))
         },
-        "settings": {"data.source": "caves", "study.texts": "true", "seed": "0"},
         "models": {"encoder": "minilm", "cross-encoder 1": "minilm:3"},
         "recipe": '[data]\nsource = "caves"\nkeep_labels = 1\n\n[train]\nsteps = 200\n',
         "collective": (

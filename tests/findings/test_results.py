@@ -14,7 +14,6 @@ from colabel.evaluation import ResponseTimes
 from colabel.findings import results
 from colabel.findings.records import SystemResult
 from colabel.findings.results import (
-    all_settings,
     collective_settings,
     compared,
     measured_once,
@@ -127,18 +126,6 @@ def test_settings_beside_those_of_the_paper() -> None:
     assert (ours["beta"].value, ours["beta"].paper) == ("0.5", "")
     paper = CollectiveSettings(feedback="top", token="nearest", expansion_scale="paper", feedback_passages=5)
     assert [one.name for one in collective_settings(paper) if one.differs] == ["feedback_passages"]
-
-
-def test_all_settings_without_the_folders_of_the_machine() -> None:
-    data = DataSettings("/home/me/data/caves", labels={"test": "/home/me/more/test.tsv"})
-    recipe = Recipe(data, encoder=EncoderSettings(model="/models/mine/small"), seed=7)
-    found = all_settings(recipe, 'model = "/models/mine/small"')
-    assert (found["data.source"], found["data.labels"]) == ("…/caves", '{"test": "…/test.tsv"}')
-    assert found["encoder.model"] == "/models/mine/small", "the recipe names it"
-    assert (found["seed"], found["collective.beta"], found["data.keep_labels"]) == ("7", "0.5", "not set")
-    assert (found["study.texts"], found["cross_encoder.models"]) == ("true", '["minilm", "minilm:4", "minilm:3"]')
-    sections = [section for section, table in recipe.as_dict().items() if isinstance(table, dict)]
-    assert len(found) == 1 + sum(len(recipe.as_dict()[section]) for section in sections)
 
 
 @pytest.mark.parametrize(

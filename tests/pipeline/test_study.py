@@ -417,7 +417,6 @@ def test_transfer_trains_nothing(
     assert all(system.seeds == 1 for system in document.finished)
     assert document.relevant_from == 2
     assert document.dataset.not_relevant == {"test": 38}, "of grades 0 and 1, which are 23 and 15"
-    assert document.settings["data.source"] == "…/graded"
     assert document.system("colbert").unjudged_share > 0
     (judged,) = document.label_quality
     assert "passages without a judgement left out" in judged.title

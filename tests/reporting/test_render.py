@@ -97,7 +97,7 @@ def test_every_section_and_plot_is_there(page: Checker) -> None:
     expected = "glossary results notes effect unjudged time training labels sweep examples setup"
     assert sections == expected.split()
     drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
-    wanted = {f"plot-{kind}-{place}" for kind in ("effect", "difference") for place in range(3)}
+    wanted = {f"plot-difference-{place}" for place in range(3)}
     wanted |= {f"plot-precision-recall-{key}" for key in ("0-0", "0-1", "1-0")}
     assert wanted == drawn
     assert all(one["role"] == "img" and one["aria-label"] for one in page.all("svg"))
@@ -187,7 +187,6 @@ PARTS = {
     "ratios": "training",
     "trials": "training",
     "recipe": "setup",
-    "settings": "setup",
     "models": "setup",
     "collective": "setup",
     "environment": "setup",

@@ -27,5 +27,5 @@ def test_training_stands_last_of_the_work(full_study: StudyDocument) -> None:
 
 def test_the_chosen_trial_is_marked(full_study: StudyDocument) -> None:
     (table,) = tables_costs.trials(full_study)
-    assert table.caption.endswith("nDCG@10 on 90 dev queries, * chosen")
+    assert table.caption.endswith("fit.measure on 90 dev queries, * chosen")
     assert [cell.text for cell in table.lines[0].cells] == ["Self-KD", "0.510", "0.520 *"]

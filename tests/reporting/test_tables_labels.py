@@ -74,7 +74,7 @@ def test_a_place_beyond_the_candidates_is_not_made_up() -> None:
 def test_an_example_in_markdown_and_what_is_left_out_of_it() -> None:
     passages = (ExamplePassage("d_1", before=3, after=1, labelled=True, matched=("##berg",)),)
     example = Example("q", tokens=(("ice", 1.0),), passages=passages)
-    document = StudyDocument("e", ("AP",), examples=(example,), settings={"study.texts": "false"})
+    document = StudyDocument("e", ("AP",), examples=(example,))
     parts = tables_labels.examples(document)
     assert isinstance(parts[0], Text)
     assert "study.texts = false" in parts[0].text

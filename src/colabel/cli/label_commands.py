@@ -421,8 +421,6 @@ def _count_lines(quality: Quality) -> list[str]:
         f"{quality.recall.mean:.1%} of a query's on average",
         f"{quality.queries:,} queries measured, {quality.left_out:,} without a hidden positive among their candidates",
     ]
-    if quality.absent:
-        lines.append(f"{quality.absent:,} queries with hidden positives have no labels")
     if quality.unscored:
         lines.append(f"{quality.unscored:,} candidates without a teacher score are left out")
     return lines

@@ -59,7 +59,7 @@ def label_quality(labels: Labels | Iterable[LabelBlock], dataset: Dataset, *, se
     else:
         blocks, ids, teacher = iter(labels), dataset.passages.ids, TEACHER
     lists = list(_lists(blocks, ids, hidden, dataset))
-    grades = measured_grades(lists, hidden, grades_of(hidden, dataset.relevant_from), seed)
+    grades = measured_grades(lists, grades_of(hidden, dataset.relevant_from), seed)
     if not grades:
         raise DataError(
             f"no hidden positive of {dataset.name} is among the candidates of the labels; label more candidates "

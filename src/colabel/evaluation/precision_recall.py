@@ -105,7 +105,6 @@ class Quality(Plain):
     Attributes:
         queries: queries with a relevant passage among the scored candidates; the systems are measured on these.
         left_out: queries whose relevant passages are all beyond the scored candidates.
-        absent: queries with a relevant label of which there are no candidates at all.
         relevant: relevant labels of ``queries`` and ``left_out``; ``found`` of them are candidates.
         recall: mean over those queries of the share of their relevant labels that are candidates.
         unscored: candidates that some system has no score for; no system is measured on them.
@@ -116,7 +115,6 @@ class Quality(Plain):
     relevant_from: int
     queries: int
     left_out: int
-    absent: int
     relevant: int
     found: int
     recall: Interval
@@ -125,7 +123,7 @@ class Quality(Plain):
     differences: Mapping[str, Mapping[str, PairedTest]]
 
 
-def quality(lists: Sequence[CandidateList], relevant_from: int, *, absent: int = 0, seed: int = 0) -> Quality | None:
+def quality(lists: Sequence[CandidateList], relevant_from: int, *, seed: int = 0) -> Quality | None:
     """Measure the systems of candidate lists; None where no query has a relevant passage among its candidates."""
     labelled = [one for one in lists if (one.labelled >= relevant_from).any()]
     scored = [_scored(one) for one in labelled]
@@ -148,7 +146,6 @@ def quality(lists: Sequence[CandidateList], relevant_from: int, *, absent: int =
         relevant_from=relevant_from,
         queries=len(measured),
         left_out=len(labelled) - len(measured),
-        absent=absent,
         relevant=int(wanted.sum()),
         found=int(found.sum()),
         recall=bootstrap_mean(found / wanted, seed=seed),
@@ -197,21 +194,13 @@ def precision_recall(
     lists = list(_run_lists(runs, labels, judged_only))
     if not lists:
         raise DataError("none of the queries of the runs has labels; are they of another split or collection?")
-    return measured_grades(lists, labels, grades_of(labels) if relevant_from is None else relevant_from, seed)
+    return measured_grades(lists, grades_of(labels) if relevant_from is None else relevant_from, seed)
 
 
-def measured_grades(
-    lists: Sequence[CandidateList], labels: Qrels, grades: Iterable[int], seed: int
-) -> dict[int, Quality]:
+def measured_grades(lists: Sequence[CandidateList], grades: Iterable[int], seed: int) -> dict[int, Quality]:
     """Grade → quality, of the grades at which some query has a relevant candidate."""
-    present = {one.query_id for one in lists}
-    found = {}
-    for grade in grades:
-        wanting = {query_id for query_id, held in labels.items() if any(value >= grade for value in held.values())}
-        measured = quality(lists, grade, absent=len(wanting - present), seed=seed)
-        if measured is not None:
-            found[grade] = measured
-    return found
+    found = {grade: quality(lists, grade, seed=seed) for grade in grades}
+    return {grade: one for grade, one in found.items() if one is not None}
 
 
 def grades_of(labels: Qrels, lowest: int = 1) -> list[int]:

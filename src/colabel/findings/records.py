@@ -249,7 +249,6 @@ class StudyDocument(Record, frozen=True):
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         trials: slug → settings that were tried on dev.
         recipe: the TOML text.
-        settings: every setting, as "section.key", → its value, defaults included.
         models: what a model is for, as "encoder" → its name.
         collective: the settings of collective knowledge, defaults included.
         seconds: stage → seconds, in the order in which they ran.
@@ -277,7 +276,6 @@ class StudyDocument(Record, frozen=True):
     ratios: tuple[Ratio, ...] = ()
     trials: Mapping[str, tuple[Trial, ...]] = {}
     recipe: str = ""
-    settings: Mapping[str, str] = {}
     models: Mapping[str, str] = {}
     collective: tuple[Setting, ...] = ()
     environment: Environment | None = None

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import platform
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +57,6 @@ _PAPER = {
     "expansion_scale": "paper",
 }
 """What the paper says of [collective]; β is that of each system, and where k-means starts it leaves open."""
-_FOLDERS = re.compile(r"^(file://|hf:|)(?:\.{1,2}|~)?/(?:[^/]+/)*")
 
 
 def describe(study: Study, recipe_text: str) -> StudyDocument:
@@ -105,7 +103,6 @@ def measured(study: Study, recipe_text: str, missed: list[str]) -> StudyDocument
             replace(one, milliseconds=times.get(one.slug), **costs.get(one.slug, {})) for one in document.systems
         ),
         recipe=recipe_text,
-        settings=all_settings(recipe, recipe_text),
         models=_models(recipe, readers, recipe_text),
         collective=collective_settings(recipe.collective),
         environment=_environment(recipe.encoder.device),
@@ -230,41 +227,14 @@ def response_times(study: Study) -> dict[str, ResponseTimes]:
     return {slug: ResponseTimes(**found) for slug, found in kept.items()}
 
 
-def all_settings(recipe: Recipe, recipe_text: str) -> dict[str, str]:
-    """Every setting of a recipe, as "section.key" → value, defaults included.
-
-    Folders that the text of the recipe does not name are left out: they are those of the machine.
-    """
-    found: dict[str, object] = {}
-    for section, table in recipe.as_dict().items():
-        if isinstance(table, dict):
-            found |= {f"{section}.{key}": value for key, value in table.items()}
-        else:
-            found[section] = table
-    shown = {key: "not set" if value is None else _public(value, recipe_text) for key, value in found.items()}
-    return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in shown.items()}
-
-
 def _models(recipe: Recipe, cross_encoders: int, recipe_text: str) -> dict[str, str]:
-    """The encoder, and the cross-encoders that some system learns from."""
+    """The encoder, and the cross-encoders that some system learns from; folders that the recipe does not name are
+    those of the machine and left out."""
     named = (recipe.cross_encoder.checkpoints or recipe.cross_encoder.models)[:cross_encoders]
     found = {"encoder": recipe.encoder.model}
     found |= {f"cross-encoder {number}": name for number, name in enumerate(named, start=1)}
-    return {role: _public(name, recipe_text) for role, name in found.items()}
-
-
-def _public(value: Any, recipe_text: str) -> Any:
-    """A setting with the folders of paths left out, unless the recipe names them.
-
-    >>> [_public(path, "") for path in ("/home/Jane Doe/caves", "hf:/data/caves", "file:///home/x", "hub/model")]
-    ['…/caves', 'hf:…/caves', 'file://…/x', 'hub/model']
-    """
-    if isinstance(value, dict):
-        return {key: _public(inner, recipe_text) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_public(inner, recipe_text) for inner in value]
-    hidden = isinstance(value, str) and value not in recipe_text
-    return _FOLDERS.sub(r"\1…/", value) if hidden else value
+    places = {role: name for role, name in found.items() if name.startswith(("/", "~")) and name not in recipe_text}
+    return found | {role: f"…/{Path(name).name}" for role, name in places.items()}
 
 
 def collective_settings(settings: CollectiveSettings) -> tuple[Setting, ...]:

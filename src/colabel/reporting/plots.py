@@ -1,4 +1,4 @@
-"""Plots: means and differences with intervals, and how precise teachers are at each recall."""
+"""Plots: differences with intervals, and how precise teachers are at each recall."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from colabel.evaluation.significance import Interval
-from colabel.findings.records import QualitySet, StudyDocument, SystemResult
+from colabel.findings.records import QualitySet, StudyDocument
 from colabel.reporting.numbers import Plot
 from colabel.reporting.svg import MUTED, figure, finished, look, shortened, wrapped
 from colabel.reporting.tables_labels import covered, teachers_at
@@ -24,57 +24,28 @@ def group_looks(document: StudyDocument) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def effect(document: StudyDocument, place: int, measure: str) -> Plot | None:
-    """The mean of every system with its interval; a line at the reference."""
-    found = [
-        (system, Interval(mean, *system.intervals.get(measure, (None, None)), 0))
-        for system in document.finished
-        if (mean := system.means.get(measure)) is not None
-    ]
-    reference = document.system(document.reference)
-    line = reference.means.get(measure) if reference else None
-    caption = f"{measure} of every system, with bootstrap intervals"
-    caption += f"; the line is {reference.title}" if reference and line is not None else ""
-    return _dots(document, f"effect-{place}", measure, found, line, caption)
-
-
 def difference(document: StudyDocument, place: int, measure: str) -> Plot | None:
     """Every system less the reference, query by query, with its interval; the reference itself stands at 0."""
     reference = document.system(document.reference)
     if measure not in document.comparisons or reference is None:
         return None
-    found = []
-    for system in document.finished:
-        pair = document.pair(measure, system.slug, reference.slug) if system is not reference else None
-        if pair or system is reference:
-            found.append((system, pair.difference_of(system.slug) if pair else Interval(0.0, None, None, 0)))
-    caption = f"{measure} less that of {reference.title}, paired by query, with bootstrap intervals"
-    return _dots(document, f"difference-{place}", f"{measure} − {shortened(reference.title, 24)}", found, 0.0, caption)
-
-
-def _dots(
-    document: StudyDocument,
-    key: str,
-    title: str,
-    found: Sequence[tuple[SystemResult, Interval]],
-    line: float | None,
-    caption: str,
-) -> Plot | None:
-    if not found:
-        return None
-    drawn, axes = figure(height=0.75 + _ROW * len(found))
+    pairs = {one.slug: document.pair(measure, one.slug, reference.slug) for one in document.finished}
+    shown = [system for system in document.finished if pairs[system.slug] or system is reference]
+    drawn, axes = figure(height=0.75 + _ROW * len(shown))
     groups = group_looks(document)
-    if line is not None:
-        axes.axvline(line, color=MUTED, linewidth=1, dashes=(4, 3))
-    for place, (system, value) in enumerate(found):
+    axes.axvline(0.0, color=MUTED, linewidth=1, dashes=(4, 3))
+    for row, system in enumerate(shown):
         colour, marker, _ = look(groups[system.group])
+        pair = pairs[system.slug]
+        value = pair.difference_of(system.slug) if pair else Interval(0.0, None, None, 0)
         if value.low is not None and value.high is not None:
-            axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2, solid_capstyle="round")
-        axes.plot([value.mean], [place], marker=marker, markersize=6, color=colour, linestyle="none")
-    _name_rows(axes, [system.title for system, _ in found])
+            axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2, solid_capstyle="round")
+        axes.plot([value.mean], [row], marker=marker, markersize=6, color=colour, linestyle="none")
+    _name_rows(axes, [system.title for system in shown])
     axes.locator_params(axis="x", nbins=_TICKS)
-    axes.set_title(title)
-    return finished(drawn, key, caption)
+    axes.set_title(f"{measure} − {shortened(reference.title, 24)}")
+    caption = f"{measure} less that of {reference.title}, paired by query, with bootstrap intervals"
+    return finished(drawn, f"difference-{place}", caption)
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

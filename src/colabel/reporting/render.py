@@ -233,9 +233,8 @@ def sections(document: StudyDocument) -> list[Section]:
 
 def _effect(document: StudyDocument) -> list[Part]:
     legend = tuple((name, number) for name, number in plots.group_looks(document).items() if name)
-    numbered = list(enumerate(document.measures))
-    drawn = _drawn([draw(document, *one) for one in numbered for draw in (plots.effect, plots.difference)], legend)
-    return [*([Text(prose("effect", INTERVAL))] if document.comparisons else []), *drawn] if drawn else []
+    drawn = [plots.difference(document, place, measure) for place, measure in enumerate(document.measures)]
+    return [Text(prose("effect", INTERVAL)), *_drawn(drawn, legend)] if any(drawn) else []
 
 
 def _labels(document: StudyDocument) -> list[Part]:
@@ -259,7 +258,7 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     ``per_seed`` has the means of systems of several seeds: slug → seed → measure → mean.
     """
     found: dict[str, Any] = as_json(document)
-    for key in ("per_query", "examples", "recipe", "settings"):
+    for key in ("per_query", "examples", "recipe"):
         del found[key]
     systems = {system.pop("slug"): system for system in found["systems"]}
     return {**found, "systems": systems, "per_seed": as_json(document.seed_means)}

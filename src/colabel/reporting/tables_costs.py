@@ -107,7 +107,6 @@ def trials(document: StudyDocument) -> tuple[Table, ...]:
             chosen = " *" if trial and trial.chosen else ""
             cells.append(Cell(without if value is None else f"{figure(value)}{chosen}", value))
         lines.append(TableLine(tuple(cells)))
-    measure = document.settings.get("fit.measure", document.measures[0])
     queries = next((one.queries for found in document.trials.values() for one in found if one.queries), None)
-    caption = f"Settings tried with every student of θ: {measure} on {count(queries)} dev queries, * chosen"
+    caption = f"Settings tried with every student of θ: fit.measure on {count(queries)} dev queries, * chosen"
     return table("trials", caption, [Column("System", number=False), *map(Column, names)], lines)

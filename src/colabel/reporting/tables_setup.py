@@ -89,9 +89,6 @@ def setup(document: StudyDocument) -> list[Part]:
     parts += _collective_settings(document)
     if document.recipe:
         parts += [Text("The recipe, which names what differs from the defaults:"), Code(document.recipe, "toml")]
-    caption = "All settings, defaults included"
-    settings = named_table("settings", caption, ("Setting", "value"), list(document.settings.items()))
-    parts += [Folded(f"All {len(document.settings)} settings, defaults included", settings)] if settings else []
     return parts
 
 
