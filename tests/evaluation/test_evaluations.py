@@ -12,7 +12,7 @@ import pytrec_eval
 from colabel.data import load_dataset
 from colabel.errors import DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate, write_per_query
-from colabel.evaluation.evaluations import retrieved_at, unjudged_at, without_unjudged
+from colabel.evaluation.evaluations import unjudged_at, without_unjudged
 from colabel.measures import measure_run, parse_measure
 from colabel.ranking import Bm25, rank
 from colabel.settings import RankSettings
@@ -144,8 +144,6 @@ def test_passages_without_a_judgement() -> None:
     assert unjudged_at(labels, run) == {"q1": 2, "q2": 10, "q3": 0}
     assert unjudged_at(labels, run, depth=1) == {"q1": 1, "q2": 1, "q3": 0}
     assert unjudged_at(labels, {"q1": {"a": 1.0, "z": 1.0}}, depth=1)["q1"] == 1, "of equal scores z is first"
-    assert retrieved_at(labels, run) == {"q1": 4, "q2": 10, "q3": 0}
-    assert retrieved_at(labels, run, depth=3) == {"q1": 3, "q2": 3, "q3": 0}
     assert without_unjudged(labels, run) == {"q1": {"a": 8, "b": 6}, "q2": {}}
 
 

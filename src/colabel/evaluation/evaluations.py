@@ -163,7 +163,8 @@ def _evaluate(
         answers = read_run_file(run) if isinstance(run, Path) else run() if callable(run) else run
         foreign = isinstance(run, Path)
         _check_run(answers, str(run) if foreign else system, labels, about, passages, foreign=foreign)
-        unjudged[system], retrieved[system] = unjudged_at(labels, answers), retrieved_at(labels, answers)
+        unjudged[system] = unjudged_at(labels, answers)
+        retrieved[system] = {query: float(min(UNJUDGED_DEPTH, len(answers.get(query, {})))) for query in labels}
         unanswered[system] = frozenset(query for query, count in retrieved[system].items() if not count)
         identities[system] = tuple(_identity(answers.get(query, {})) for query in labels)
         answers = without_unjudged(labels, answers) if about.judged_only else answers
@@ -295,15 +296,6 @@ def unjudged_at(labels: Qrels, run: Run, depth: int = UNJUDGED_DEPTH) -> dict[st
     """
     top = {query_id: ranked(run.get(query_id, {}))[:depth] for query_id in labels}
     return {query_id: float(sum(passage not in labels[query_id] for passage in held)) for query_id, held in top.items()}
-
-
-def retrieved_at(labels: Qrels, run: Run, depth: int = UNJUDGED_DEPTH) -> dict[str, float]:
-    """Query id → how many passages its first ``depth`` are, for every labelled query: a run may find fewer.
-
-    >>> retrieved_at({"q": {"a": 1}, "unanswered": {"a": 1}}, {"q": {"a": 3.0, "c": 2.0}})
-    {'q': 2.0, 'unanswered': 0.0}
-    """
-    return {query_id: float(min(depth, len(run.get(query_id, {})))) for query_id in labels}
 
 
 def without_unjudged(labels: Qrels, run: Run) -> dict[str, Mapping[str, float]]:
