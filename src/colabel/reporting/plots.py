@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from colabel.evaluation.significance import Interval
 from colabel.findings.records import QualitySet, StudyDocument
 from colabel.reporting.numbers import Plot
 from colabel.reporting.svg import MUTED, figure, finished, look, shortened, wrapped
 from colabel.reporting.tables_labels import covered, teachers_at
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _TICKS = 5  # more would run into each other where numbers have three decimals and a sign
 _ROW = 0.36  # inches of height for a system
@@ -41,19 +35,15 @@ def difference(document: StudyDocument, place: int, measure: str) -> Plot | None
         if value.low is not None and value.high is not None:
             axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2, solid_capstyle="round")
         axes.plot([value.mean], [row], marker=marker, markersize=6, color=colour, linestyle="none")
-    _name_rows(axes, [system.title for system in shown])
+    axes.set_yticks(range(len(shown)), [wrapped(system.title) for system in shown], linespacing=1.2)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
     axes.locator_params(axis="x", nbins=_TICKS)
     axes.set_title(f"{measure} − {shortened(reference.title, 24)}")
     caption = f"{measure} less that of {reference.title}, paired by query, with bootstrap intervals"
     return finished(drawn, f"difference-{place}", caption)
-
-
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [wrapped(name) for name in names], linespacing=1.2)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
 
 
 def precision_recall(document: StudyDocument, found: QualitySet, key: str, grade: str) -> Plot | None:

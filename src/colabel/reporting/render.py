@@ -130,11 +130,8 @@ def markdown(title: str, lead: str, facts: Sequence[tuple[str, str]], chapters: 
 
 def latex(document: StudyDocument) -> str:
     """The main table for a paper; intervals, unjudged passages and systems that failed are left to the report."""
-    tables, seeds = main_table(document), {}
-    if document.unequal_seeds:
-        names = document.letters
-        seeds = {names[one.slug]: str(one.seeds) if one.seeded else NONE for one in document.finished}
-    caption = ""
+    tables, caption, counted = main_table(document), "", document.finished if document.unequal_seeds else ()
+    seeds = {document.letters[one.slug]: str(one.seeds) if one.seeded else NONE for one in counted}
     for table in tables:
         kept = [place for place, column in enumerate(table.columns) if not column.title.startswith("unjudged")]
         columns = tuple(table.columns[place] for place in kept)

@@ -75,13 +75,12 @@ def training_costs(document: StudyDocument) -> tuple[Table, ...]:
 
 def time_ratios(document: StudyDocument) -> tuple[Table, ...]:
     """How many times longer one system takes than another: as run, and for equal pairs, as the paper reports it."""
-    columns = [Column("System", number=False), Column("labelled pairs", number=False)]
-    columns += [Column(title, hint=hint) for title, hint in _RATIOS.values()]
+    columns = [Column("System", number=False), *(Column(title, hint=hint) for title, hint in _RATIOS.values())]
     lines = []
     for ratio in document.ratios:
         values = (getattr(ratio, name) for name in _RATIOS)
-        named = (Cell(document.title(ratio.slug)), Cell(_pairs(document, ratio)))
-        lines.append(TableLine((*named, *(Cell(times(value), value) for value in values))))
+        named = Cell(document.title(ratio.slug), detail=_pairs(document, ratio))
+        lines.append(TableLine((named, *(Cell(times(value), value) for value in values))))
     than = f" as {document.title(document.ratios[0].against)}" if lines else ""  # one student for all
     return table("ratios", f"Times as long{than}", columns, lines, [_NOT_COUNTED])
 
@@ -90,7 +89,7 @@ def _pairs(document: StudyDocument, ratio: Ratio) -> str:
     """How many pairs the two have labelled, and the factor between them."""
     systems = (document.system(slug) for slug in (ratio.slug, ratio.against))
     pairs, others = (system.pairs if system else None for system in systems)
-    return f"{count(pairs)} against {count(others)} ({times(ratio.factor)})"
+    return f"labelled pairs: {count(pairs)} against {count(others)} ({times(ratio.factor)})"
 
 
 def trials(document: StudyDocument) -> tuple[Table, ...]:

