@@ -33,53 +33,65 @@ Record = dict[str, Any]
 def condense(folder: Path) -> Record:
     """What the tables need of a study, and nothing per query."""
     metrics, study = (json.loads((folder / name).read_text("utf-8")) for name in ("metrics.json", "study.json"))
-    per_seed, seconds = metrics["per_seed"], metrics["seconds"]
+    finished = {slug: one for slug, one in metrics["systems"].items() if one["failed"] is None}
     found = {
         "name": metrics["name"],
-        "dataset": {key: study["dataset"][key] for key in ("passages", "queries", "labels", "hidden")},
+        "dataset": {key: metrics["dataset"][key] for key in ("passages", "queries", "labels", "hidden")},
         "measures": metrics["measures"],
-        "tests": {measure: table["tests"] for measure, table in metrics["significance"].items()},
-        "systems": {slug: _system(slug, metrics, per_seed.get(slug, {})) for slug in metrics["systems"]},
-        "costs": seconds["systems"],
-        "stages": seconds["stages"],
+        "tests": {measure: table["family"] for measure, table in metrics["comparisons"].items()},
+        "systems": {slug: _system(slug, one, metrics) for slug, one in finished.items()},
+        "costs": {slug: one["seconds"] for slug, one in finished.items() if one["seconds"]},
+        "stages": metrics["seconds"],
         "ratios": {
-            slug: {key: value for key, value in ratio.items() if not isinstance(value, str | dict)}
-            for slug, ratio in metrics["ratios"].items()
+            ratio["slug"]: {key: value for key, value in ratio.items() if not isinstance(value, str)}
+            for ratio in metrics["ratios"]
         },
-        "label_quality": metrics["label_quality"],
+        "label_quality": {
+            one["title"]: {
+                teacher: {grade: _interval(quality["average_precision"]) for grade, quality in grades.items()}
+                for teacher, grades in one["teachers"].items()
+            }
+            for one in metrics["label_quality"]
+        },
         "suggestions": {order: list(shares.values()) for order, shares in metrics["suggestions"].items()},
         "feedback": {
-            split: {key: gain[key] for key in ("gain", "precision")} for split, gain in metrics["feedback"].items()
+            split: {key: _interval(gain[key]) for key in ("gain", "precision")}
+            for split, gain in metrics["prf_gain"].items()
         },
         "sweep": [
             [*(one[key] for key in ("feedback_passages", "clusters", "centroids", "beta")), one["measures"][MAIN]]
-            for one in study["sweep"]
+            for one in metrics["sweep"]
         ],
         "recipe": "\n".join(line for line in study["recipe"].splitlines() if line and not line.startswith("#")),
-        "environment": {key: study["environment"][key] for key in ("cpu", "cores", "versions", "commit")},
+        "environment": {key: metrics["environment"][key] for key in ("cpu", "cores", "versions", "commit")},
     }
     rounded: Record = _rounded(found)
     return rounded
 
 
-def _system(slug: str, metrics: Record, per_seed: Record) -> Record:
+def _interval(found: Record) -> Record:
+    return {key: found[key] for key in ("mean", "low", "high", "queries")}
+
+
+def _system(slug: str, system: Record, metrics: Record) -> Record:
+    per_seed = metrics["per_seed"].get(slug, {})
     found = {
-        "title": metrics["titles"][slug],
-        "seeds": 0 if slug in UNSEEDED else metrics["seeds"][slug],
-        "means": metrics["systems"][slug],
-        "interval": metrics["intervals"][slug][MAIN],
+        "title": system["title"],
+        "seeds": 0 if slug in UNSEEDED else system["seeds"],
+        "means": system["means"],
+        "interval": system["intervals"][MAIN],
         "per_seed": {measure: [values[measure] for values in per_seed.values()] for measure in metrics["measures"]},
-        "unjudged": metrics["unjudged_share"][slug],
-        "milliseconds": metrics["milliseconds"].get(slug, {}).get("median"),
+        "unjudged": system["unjudged_share"],
+        "milliseconds": (system["milliseconds"] or {}).get("median"),
         "marks": {},
     }
     if not per_seed:
         del found["per_seed"]
-    for measure, table in metrics["significance"].items():
-        beats = table["beats_holm"]
-        if REFERENCE in beats.get(slug, ()):
+    for measure, table in metrics["comparisons"].items():
+        lines = {line["system"]: line for line in table["lines"]}
+        if lines[REFERENCE]["letter"] in lines[slug]["beats_holm"]:
             found["marks"][measure] = "▲"
-        elif slug in beats.get(REFERENCE, ()):
+        elif lines[slug]["letter"] in lines[REFERENCE]["beats_holm"]:
             found["marks"][measure] = "▼"
         if measure == MAIN:
             found |= _against_reference(slug, table["pairs"])

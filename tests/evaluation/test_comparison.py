@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colabel.errors import UsageError
-from colabel.evaluation import Evaluation, compare, holm, merge_seeds, paired_test, spread
+from colabel.evaluation import Evaluation, compare, holm, merge_seeds, paired_test
 from colabel.evaluation.comparison import average_seeds
 
 
@@ -81,12 +81,10 @@ def test_correction_takes_letters_away() -> None:
     assert loose.lines[1].beats_holm == ("a", "c")
 
 
-def test_the_test_behind_the_letters_can_be_chosen() -> None:
-    """The same gain on every query: t is not defined, the randomisation test is sure."""
-    values = evaluation(a=[0.25] * 12, b=[0.5] * 12)
-    assert compare(values, "AP").lines[1].beats == ()
-    found = compare(values, "AP", test="randomisation")
-    assert found.lines[1].beats == found.lines[1].beats_holm == ("a",)
+def test_the_same_gain_on_every_query() -> None:
+    """t is not defined and gives no letter; the randomisation test is sure."""
+    found = compare(evaluation(a=[0.25] * 12, b=[0.5] * 12), "AP")
+    assert found.lines[1].beats == ()
     assert found.pairs[0].test.randomisation == 2 / 2**12
 
 
@@ -96,8 +94,6 @@ def test_misuse() -> None:
         compare(values, "AP", baseline="c")
     with pytest.raises(UsageError, match="'a' was not measured by 'RR@10'; it was by AP"):
         compare(values, "RR@10")
-    with pytest.raises(UsageError, match="unknown test 'wilcoxon'"):
-        compare(values, "AP", test="wilcoxon")
     with pytest.raises(UsageError, match="at least two systems"):
         compare(evaluation(a=[0.1, 0.2]), "AP")
 
@@ -113,17 +109,11 @@ def test_seeds() -> None:
     assert spreads["x"]["AP"].std == pytest.approx(0.3 / np.sqrt(2))
     assert spreads["y"]["AP"].std is None, "one seed has no spread"
     assert compare(merged, "AP").lines[0].system == "x"
-    with pytest.raises(UsageError, match="'z' is none of the systems: x-0, x-1, y-0, longer"):
-        merge_seeds(values, {"x": ["z"]})
 
 
 def test_seeds_of_different_queries_are_refused() -> None:
     with pytest.raises(UsageError, match="not measured by 'AP' on the same queries"):
         average_seeds([{"AP": {"q": 1.0}}, {"AP": {"p": 1.0}}])
-    with pytest.raises(UsageError, match="no seed"):
-        average_seeds([])
-    with pytest.raises(UsageError, match="no seed"):
-        spread([])
 
 
 def test_systems_are_compared_on_the_seeds_that_both_have() -> None:

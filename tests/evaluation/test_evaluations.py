@@ -12,7 +12,7 @@ import pytrec_eval
 from colabel.data import load_dataset
 from colabel.errors import DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate, write_per_query
-from colabel.evaluation.evaluations import retrieved_at, unjudged_at, without_unjudged
+from colabel.evaluation.evaluations import unjudged_at, without_unjudged
 from colabel.measures import measure_run, parse_measure
 from colabel.ranking import Bm25, rank
 from colabel.settings import RankSettings
@@ -144,8 +144,6 @@ def test_passages_without_a_judgement() -> None:
     assert unjudged_at(labels, run) == {"q1": 2, "q2": 10, "q3": 0}
     assert unjudged_at(labels, run, depth=1) == {"q1": 1, "q2": 1, "q3": 0}
     assert unjudged_at(labels, {"q1": {"a": 1.0, "z": 1.0}}, depth=1)["q1"] == 1, "of equal scores z is first"
-    assert retrieved_at(labels, run) == {"q1": 4, "q2": 10, "q3": 0}
-    assert retrieved_at(labels, run, depth=3) == {"q1": 3, "q2": 3, "q3": 0}
     assert without_unjudged(labels, run) == {"q1": {"a": 8, "b": 6}, "q2": {}}
 
 
@@ -153,7 +151,6 @@ def test_a_short_list_has_no_fewer_unjudged_passages_for_being_short() -> None:
     """Of two passages one is unjudged, and of ten five: half of either."""
     short = Evaluation("c", "test", 1, {}, {"x": {"q1": 1.0, "q2": 5.0}}, {"x": {"q1": 2.0, "q2": 10.0}})
     assert short.unjudged_share == {"x": 0.5}
-    assert short.mean_unjudged == {"x": 3.0}
     nothing = Evaluation("c", "test", 1, {}, {"x": {"q1": 0.0}}, {"x": {"q1": 0.0}})
     assert nothing.unjudged_share == {}
 
@@ -165,7 +162,6 @@ def test_an_evaluation_counts_them_in_the_run_as_given(write_beir: Callable[...,
     judged = evaluate(dataset, {"x": run}, measures=["RR@10"], judged_only=True)
     assert plain.per_query["x"]["RR@10"] == pytest.approx({"q2": 1 / 2, "q5": 1 / 3})
     assert judged.per_query["x"]["RR@10"] == {"q2": 1.0, "q5": 1.0}
-    assert plain.mean_unjudged == judged.mean_unjudged == {"x": 1.5}
     assert plain.unjudged_share == judged.unjudged_share == {"x": 3 / 5}
     assert (plain.as_dict()["judged_only"], judged.as_dict()["judged_only"]) == (False, True)
     write_per_query(judged, tmp_path / "values.tsv")

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from colabel.errors import DataError, UsageError
 from colabel.evaluation import precision_recall
 from colabel.evaluation.precision_recall import (
     CandidateList,
-    list_curve,
-    pooled_curve,
+    average_precision,
+    precision_at_recall,
     quality,
     roc_auc,
 )
@@ -21,25 +21,25 @@ from colabel.measures import measure_run
 def test_average_precision_by_hand() -> None:
     """Relevant at the places 1, 3 and 6: (1/1 + 2/3 + 3/6) / 3."""
     scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]
-    assert list_curve(scores, [1, 0, 1, 0, 0, 1]).average_precision == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
-    assert list_curve(scores[::-1], [1, 0, 0, 1, 0, 1]).average_precision == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
-    assert list_curve([1.0], [1]).average_precision == 1.0
-    assert list_curve([-np.inf, 2.0], [1, 0]).average_precision == 0.5
+    assert average_precision(scores, [1, 0, 1, 0, 0, 1]) == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
+    assert average_precision(scores[::-1], [1, 0, 0, 1, 0, 1]) == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
+    assert average_precision([1.0], [1]) == 1.0
+    assert average_precision([-np.inf, 2.0], [1, 0]) == 0.5
 
 
 def test_precision_at_recall_by_hand() -> None:
     """Recall ⅓, ⅔ and 1 is reached at precision 1, 2/3 and 3/6; between them the next higher recall counts."""
-    levels = list_curve([9, 8, 7, 6, 5, 4], [1, 0, 1, 0, 0, 1]).at_recall()
+    levels = precision_at_recall([9, 8, 7, 6, 5, 4], [1, 0, 1, 0, 0, 1])
     assert levels == pytest.approx([1, 1, 1, 1, 2 / 3, 2 / 3, 2 / 3, 1 / 2, 1 / 2, 1 / 2, 1 / 2])
-    later = list_curve([3, 2, 1], [0, 1, 1]).at_recall((0.0, 0.5, 1.0))
-    assert later == pytest.approx([2 / 3, 2 / 3, 2 / 3]), "interpolated: the best precision at this recall or beyond"
-    assert list_curve([3, 2, 1, 0], [1, 0, 1, 0]).at_recall((0.5, 0.51)) == pytest.approx([1.0, 2 / 3])
+    later = precision_at_recall([3, 2, 1], [0, 1, 1])
+    assert later == pytest.approx([2 / 3] * 11), "interpolated: the best precision at this recall or beyond"
+    assert precision_at_recall([3, 2, 1, 0], [1, 0, 1, 0])[5:7] == pytest.approx([1.0, 2 / 3])
 
 
 def test_recall_levels_meet_recall_exactly() -> None:
     scores = np.arange(20.0)[::-1]
     relevant = np.tile([True, False], 10)
-    precision = list_curve(scores, relevant).at_recall()
+    precision = precision_at_recall(scores, relevant)
     assert precision == pytest.approx([1.0] + [n / (2 * n - 1) for n in range(1, 11)])
 
 
@@ -60,15 +60,8 @@ labelled_scores = st.lists(
 def test_agreement_with_scikit_learn(pairs: list[tuple[float, bool]]) -> None:
     scores, relevant = map(np.array, zip(*pairs, strict=True))
     assert roc_auc(scores, relevant) == pytest.approx(roc_auc_score(relevant, scores), abs=1e-12)
-    pooled = pooled_curve(scores, relevant)
-    assert pooled.average_precision == pytest.approx(average_precision_score(relevant, scores), abs=1e-12)
-    precision, recall, _ = precision_recall_curve(relevant, scores)
-    assert pooled.precision == pytest.approx(precision[:-1][::-1])
-    assert pooled.recall == pytest.approx(recall[:-1][::-1])
     if len(set(scores.tolist())) == len(scores):
-        assert list_curve(scores, relevant).average_precision == pytest.approx(
-            average_precision_score(relevant, scores)
-        )
+        assert average_precision(scores, relevant) == pytest.approx(average_precision_score(relevant, scores))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -90,7 +83,7 @@ def test_any_scores_against_any_labels() -> None:
     found = precision_recall({"φ": first, "teacher": second}, labels)
     assert list(found) == [1, 2, 3], "every grade above 0"
     one = found[1]
-    assert (one.queries, one.left_out, one.absent, one.relevant, one.found) == (2, 0, 1, 4, 3)
+    assert (one.queries, one.left_out, one.relevant, one.found) == (2, 0, 4, 3)
     assert one.recall.mean == pytest.approx((2 / 3 + 1) / 2)
     assert one.systems["φ"].per_query["AP"] == pytest.approx({"q1": (1 + 2 / 3) / 2, "q2": 0.5})
     assert one.systems["φ"].per_query["AUC"] == pytest.approx({"q1": 3 / 4, "q2": 0.0})
@@ -98,11 +91,6 @@ def test_any_scores_against_any_labels() -> None:
         one.systems["teacher"].average_precision.mean - one.systems["φ"].average_precision.mean
     )
     assert one.systems["φ"].precision_at_recall[10].mean == pytest.approx((2 / 3 + 1 / 2) / 2)
-    pooled_scores, pooled_relevant = [4, 3, 2, 1, 1, 2], [1, 0, 1, 0, 1, 0]
-    assert one.systems["φ"].pooled_auc == pytest.approx(roc_auc_score(pooled_relevant, pooled_scores))
-    assert one.systems["φ"].pooled.average_precision == pytest.approx(
-        average_precision_score(pooled_relevant, pooled_scores)
-    )
     assert (found[3].queries, found[3].left_out) == (1, 0)
     judged = precision_recall({"φ": first}, labels, judged_only=True, relevant_from=[1])
     assert judged[1].systems["φ"].per_query["AP"]["q1"] == 1.0, "u, which nobody judged, is not in the list"
@@ -110,8 +98,6 @@ def test_any_scores_against_any_labels() -> None:
         precision_recall({"φ": first, "t": {**second, "q1": {"a": 1.0, "b": 2.0, "c": 3.0}}}, labels)
     with pytest.raises(DataError, match="none of the queries"):
         precision_recall({"φ": {"q9": {"a": 1.0}}}, labels)
-    with pytest.raises(UsageError, match="at least one system"):
-        precision_recall({}, labels)
 
 
 def test_nobody_is_measured_on_a_pair_that_one_has_not_scored() -> None:
@@ -131,7 +117,6 @@ def test_lists_of_nothing_but_relevant_passages_have_no_auc() -> None:
     found = quality([CandidateList("q", np.array([1]), {"a": np.array([3.0])}, np.array([1]))], 1)
     assert found is not None
     assert found.systems["a"].auc is None
-    assert found.systems["a"].pooled_auc is None
     assert found.as_dict()["systems"]["a"]["auc"] is None
 
 

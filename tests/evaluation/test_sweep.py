@@ -66,6 +66,6 @@ def test_sweep_refuses_nonsense(dataset: Dataset, index: Index, tmp_path: Path) 
         with pytest.raises(SettingsError, match=r"'collective\.(beta|feedback_passages)' is"):
             sweep(dataset, index, tmp_path / "s", settings=SETTINGS, grid=wrong)
     with pytest.raises(SettingsError, match="no value for beta"):
-        Grid(beta=())
+        sweep(dataset, index, tmp_path / "s", settings=SETTINGS, grid=Grid(beta=()))
     with pytest.raises(DataError, match="has no split 'other'"):
         sweep(dataset, index, tmp_path / "s", split="other")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
-from colabel.evaluation import Evaluation, compare
+from colabel.evaluation import Evaluation, Interval, PairedTest, ResponseTimes, compare
 from colabel.evaluation.comparison import Comparison
 from colabel.findings import StudyDocument
 from colabel.findings import records as parts
@@ -70,7 +69,6 @@ def systems() -> tuple[parts.SystemResult, ...]:
                 slug=slug,
                 about=parse_system(slug).about,
                 seeded=parse_system(slug).seeded,
-                cross_encoders={"ce-kd": 1, "ce3-kd": 3, "mixed": 1}.get(slug, 0),
                 title=title,
                 group=group,
                 beta=beta,
@@ -80,11 +78,10 @@ def systems() -> tuple[parts.SystemResult, ...]:
                 spread=dict.fromkeys(MEASURES, 0.004 if seeds > 1 else None),
                 judged_only={measure: mean.mean + 0.05 for measure, mean in means.items()},
                 unjudged_share=0.25 + 0.01 * place,
-                milliseconds=parts.Milliseconds(millisecond, millisecond * 1.1, millisecond * 1.6),
+                milliseconds=ResponseTimes(millisecond, millisecond * 1.1, millisecond * 1.6),
                 seconds={"annotation": 40.0 * place, "training": 900.0 + 11 * place} if trained else {},
                 pairs=16_000 if group == "distilled" else None,
                 encoder_passes={"ce-kd": 16_000, "ce3-kd": 48_000}.get(slug, 4_200) if group == "distilled" else None,
-                equal_passes={"ce-kd": 80_900, "ce3-kd": 242_700}.get(slug, 4_200) if group == "distilled" else None,
             )
         )
     broken = parts.SystemResult(
@@ -112,14 +109,12 @@ def per_seed() -> dict[str, dict[str, dict[str, dict[str, float]]]]:
 
 
 def teacher_quality(power: float) -> parts.TeacherQuality:
-    curve = tuple((level / 100, 1 - 0.8 * (level / 100) ** power) for level in range(101))
+    difference = PairedTest(Interval(power / 10 - 0.06, 0.01, 0.09, 80), 0.0312, 0.03, 50, 10, 20)
     return parts.TeacherQuality(
-        queries=80,
-        average_precision=parts.Mean(0.3 + power / 10, 0.25 + power / 10, 0.35 + power / 10, 80),
-        auc=parts.Mean(0.8, 0.75, 0.85, 80),
-        difference=None if power == 0.6 else parts.Difference(power / 10 - 0.06, 0.01, 0.09, 0.0312),
-        precision_at_recall=tuple(precision for _, precision in curve[::10]),
-        pooled_curve=tuple((recall, precision * 0.9) for recall, precision in curve),
+        average_precision=Interval(0.3 + power / 10, 0.25 + power / 10, 0.35 + power / 10, 80),
+        auc=Interval(0.8, 0.75, 0.85, 80),
+        difference=None if power == 0.6 else difference,
+        precision_at_recall=tuple(1 - 0.8 * (level / 10) ** power for level in range(11)),
     )
 
 
@@ -137,29 +132,12 @@ def examples() -> tuple[parts.Example, ...]:
         parts.ExamplePassage("d2", "", "", before=2, after=9, labelled=True, hidden_positive=False, matched=("melt",)),
         parts.ExamplePassage("d3/" + "a-very-long-identifier/" * 6, BAD, f"{BAD} ice", None, 12, matched=("ice",)),
     )
-    tokens = (("glacier", 7.2), ("##berg", 5.1), ("melt", 6.3), ("ice", 4.0), (BAD, None))
+    tokens = (("glacier", 7.2), ("##berg", 5.1), ("melt", 6.3), ("ice", 4.0), (BAD, 1.0))
     return (
-        parts.Example(
-            "q1", "how are glacier caves formed", tuple(parts.ExampleToken(*t) for t in tokens), passages, 100, 0.5
-        ),
+        parts.Example("q1", "how are glacier caves formed", tokens, passages, 100),
         parts.Example("q2", BAD, (), passages[:1]),
-        parts.Example("q3", "", tuple(parts.ExampleToken(*t) for t in tokens[:2]), ()),
+        parts.Example("q3", "", tokens[:2], ()),
     )
-
-
-def training() -> dict[str, parts.TrainingCurve]:
-    found = {}
-    for place, (slug, _, group, *_) in enumerate(ROWS):
-        if group in ("hard labels", "distilled"):
-            found[slug] = parts.TrainingCurve(
-                loss=tuple(
-                    (step, 2.0 * math.exp(-step / (40 + 8 * place)) + 0.05 * place) for step in range(5, 205, 5)
-                ),
-                dev=tuple(
-                    (step, step * 4.5, 0.6 - 0.25 * math.exp(-step / (30 + 5 * place))) for step in range(0, 201, 25)
-                ),
-            )
-    return found
 
 
 def study(**changes: Any) -> StudyDocument:
@@ -200,43 +178,25 @@ def study(**changes: Any) -> StudyDocument:
                 {name: {grade: teacher_quality(power) for grade in ("1", "2")} for name, power in quality.items()},
                 coverage={"1": parts.Coverage(1_200, 840, 1)},
             ),
-            parts.QualitySet("Test queries", {"φ (base)": {"1": teacher_quality(0.6)}}, curves=False),
+            parts.QualitySet("Test queries", {"φ (base)": {"1": teacher_quality(0.6)}}),
         ),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
-        "suggestions_recall": {name: {"1": 0.21, "2": 0.35, "5": 0.5} for name in quality},
         "prf_gain": {
             "train": parts.FeedbackGain(
-                parts.Mean(0.041, 0.02, 0.06, 809), parts.Mean(0.5, 0.4, 0.6), parts.Mean(0.8, 0.7, 0.9), 100
+                Interval(0.041, 0.02, 0.06, 809), Interval(0.5, 0.4, 0.6, 809), Interval(0.8, 0.7, 0.9, 809)
             ),
-            "test": parts.FeedbackGain(parts.Mean(0.013, -0.008, 0.035, 120)),
+            "test": parts.FeedbackGain(
+                Interval(0.013, -0.008, 0.035, 120), Interval(0.4, 0.3, 0.5, 120), Interval(0.6, 0.5, 0.7, 120)
+            ),
         },
-        "gain_difference": parts.Mean(0.028, -0.002, 0.058, 929),
         "sweep": tuple(sweep),
         "examples": examples(),
-        "training": training(),
-        "efficiency": parts.Efficiency(
-            target=0.55,
-            origin="1 % above the highest value before training, 0.545",
-            queries=90,
-            reached=(
-                parts.Reached("collective-1", "θ", 50, before=300.0, annotation=64.0, training=230.0),
-                parts.Reached("ce-kd-paper", "plain encoder", 150, before=0.0, annotation=480.0, training=700.0),
-                parts.Reached("ce-kd", "θ", None, before=300.0, annotation=480.0),
+        "ratios": (
+            parts.Ratio(
+                "ce-kd", "collective-1", *(7.5, 1.02, 2.1, 1.5, 1.1, 5.0), paper_annotation=2.67, paper_overall=2.5
             ),
-            ratios=(
-                parts.Ratio(
-                    "ce-kd",
-                    "collective-1",
-                    *(7.5, 1.02, 2.1, 1.5, 1.1, 5.0),
-                    seconds={"annotation_as_run": (240.0, 160.0), "annotation": (1200.0, 160.0)},
-                    paper_annotation=2.67,
-                    paper_overall=2.5,
-                ),
-                parts.Ratio("ce3-kd", "collective-1", 22.0, 1.02, 5.9, factor=5.0, paper_annotation=16.0),
-            ),
+            parts.Ratio("ce3-kd", "collective-1", 22.0, 1.02, 5.9, factor=5.0, paper_annotation=16.0),
         ),
-        "timing": parts.Timing(50, 1000, 1, 10),
-        "settings": {"data.source": "caves", "study.texts": "true", "seed": "0"},
         "models": {"encoder": "minilm", "cross-encoder 1": "minilm:3"},
         "recipe": '[data]\nsource = "caves"\nkeep_labels = 1\n\n[train]\nsteps = 200\n',
         "collective": (
@@ -254,6 +214,8 @@ def study(**changes: Any) -> StudyDocument:
             "Some CPU @ 2.0GHz",
             2,
             "0123456789abcdef0123456789abcdef01234567",
+            16 * 2**30,
+            "computed on cpu",
         ),
         "seconds": {"index": 61.2, "annotation": 512.0, "training": 9_200.0, "evaluation": 33.3},
         "notes": ("Figures are of a small budget: 200 steps a row.",),

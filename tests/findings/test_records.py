@@ -5,13 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import ArtefactError
 from colabel.findings import StudyDocument, read_study, write_study
-from colabel.findings.records import SystemResult, TrainingCurve, as_json, parse_study
+from colabel.findings.records import SystemResult, as_json
 
 
 def test_a_study_is_read_as_it_was_written(full_study: StudyDocument, tmp_path: Path) -> None:
@@ -21,40 +20,32 @@ def test_a_study_is_read_as_it_was_written(full_study: StudyDocument, tmp_path: 
 
 def test_the_names_in_the_file_are_those_of_the_format(full_study: StudyDocument) -> None:
     value = as_json(full_study)
-    assert value["format"] == 1
+    assert value["format"] == 2
     assert value["dataset"]["hidden"] == 1532
     assert set(value["label_quality"][0]["teachers"]["cross-encoder"]["1"]) >= {
-        "AP",
-        "AUC",
+        "average_precision",
+        "auc",
         "precision_at_recall",
-        "pooled_curve",
     }
     assert value["systems"][0]["intervals"]["nDCG@10"][0] < value["systems"][0]["means"]["nDCG@10"]
     comparison = value["comparisons"]["nDCG@10"]
     assert comparison == json.loads(json.dumps(dataclasses.asdict(full_study.comparisons["nDCG@10"])))
 
 
-def test_only_name_and_measures_are_needed() -> None:
-    found = parse_study({"format": 1, "name": "x", "measures": ["AP"]})
-    assert found == StudyDocument("x", ("AP",))
-    nulls = dict.fromkeys(field.encode_name for field in msgspec.structs.fields(StudyDocument))
-    assert parse_study({**nulls, "format": 1, "name": "x", "measures": ["AP"]}) == found
-
-
-def test_keys_of_a_later_program_are_ignored() -> None:
+def test_only_name_and_measures_are_needed_and_other_keys_are_ignored(tmp_path: Path) -> None:
     systems = [{"slug": "a", "title": "A", "more": 1}]
-    value = {"format": 1, "name": "x", "measures": ["AP"], "more": [1], "systems": systems}
-    assert parse_study(value).systems == (SystemResult("a", "A"),)
+    value = {"format": 2, "name": "x", "measures": ["AP"], "more": [1], "systems": systems}
+    (tmp_path / "study.json").write_text(json.dumps(value))
+    assert read_study(tmp_path) == StudyDocument("x", ("AP",), systems=(SystemResult("a", "A"),))
 
 
 def test_what_is_no_number_becomes_null_and_numbers_of_numpy_become_plain(tmp_path: Path) -> None:
     system = SystemResult("a", "A", means={"AP": float("nan"), "RR": np.float32(0.5)}, pairs=np.int64(7))  # type: ignore[arg-type]
-    curve = TrainingCurve(loss=((1, 0.5), (2, float("inf"))))
-    write_study(tmp_path, StudyDocument("x", ("AP", "RR"), systems=(system,), training={"a": curve}))
+    write_study(tmp_path, StudyDocument("x", ("AP", "RR"), systems=(system,), seconds={"BM25": float("inf")}))
     found = read_study(tmp_path)
     assert found.systems[0].means == {"AP": None, "RR": 0.5}
     assert found.systems[0].pairs == 7
-    assert found.training["a"].loss == ((1, 0.5), (2, None))
+    assert found.seconds == {"BM25": None}
 
 
 def test_characters_that_no_file_can_hold_are_replaced(tmp_path: Path) -> None:
@@ -65,14 +56,12 @@ def test_characters_that_no_file_can_hold_are_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "to", "place"),
     [
-        (("format",), 2, "format"),
+        (("format",), 1, "format"),
         (("name",), 3, "$.name"),
-        (("measures",), [], "measures"),
         (("systems", 2, "means"), [1], "$.systems[2].means"),
         (("systems", 2, "means", "RR@10"), "high", "$.systems[2].means"),
         (("systems", 2, "seeds"), True, "$.systems[2].seeds"),
         (("systems", 2, "intervals", "RR@10"), [0.1], "$.systems[2].intervals"),
-        (("systems", 2, "slug"), "bm25", "'bm25'"),
         (("systems", 0), {"title": "x"}, "$.systems[0]"),
         (("comparisons", "RR@10", "pairs", 0, "test"), None, "pairs[0].test"),
         (("examples", 0, "passages"), "x", "$.examples[0].passages"),
@@ -91,39 +80,6 @@ def test_a_wrong_part_is_named(
         read_study(tmp_path)
     assert place in str(error.value)
     assert str(error.value).startswith(str(tmp_path / "study.json"))
-
-
-def test_a_runner_cannot_make_a_study_that_is_not_read() -> None:
-    with pytest.raises(UsageError, match="two have the slug 'a'"):
-        StudyDocument("x", ("AP",), systems=(SystemResult("a", "A"), SystemResult("a", "B")))
-
-
-def test_systems_of_a_group_stand_together_in_the_order_of_the_groups() -> None:
-    systems = [("a", "hard"), ("b", "soft"), ("c", "hard"), ("d", ""), ("e", "soft")]
-    document = StudyDocument("x", ("AP",), systems=tuple(SystemResult(slug, slug, group) for slug, group in systems))
-    assert [system.slug for system in document.systems] == ["a", "c", "b", "e", "d"]
-    old = {"systems": [{"slug": slug, "title": slug, "group": group} for slug, group in systems]}
-    found = parse_study({"format": 1, "name": "x", "measures": ["AP"], **old})
-    assert found == document, "a file of before that order"
-
-
-def test_parts_of_the_work_stand_in_the_order_of_the_work() -> None:
-    systems = (SystemResult("a", "A", seconds={"training": 1.0}), SystemResult("b", "B", seconds={"annotation": 2.0}))
-    assert StudyDocument("x", ("AP",), systems=systems).work == ["annotation", "training"]
-
-
-def test_a_study_of_an_earlier_version_knows_what_the_registry_says_of_its_systems() -> None:
-    systems = [{"slug": "bm25", "title": "BM25", "seeds": None}, {"slug": "ce3-kd", "title": "three"}]
-    systems += [{"slug": "collective-1", "title": "ours", "means": None}, {"slug": "gone", "title": "of before"}]
-    found = parse_study({"format": 1, "name": "x", "measures": ["AP"], "systems": systems, "sweep": None})
-    assert [(one.seeded, one.seeds, one.cross_encoders) for one in found.systems] == [
-        (False, 1, 0),
-        (True, 1, 3),
-        (True, 1, 0),
-        (True, 1, 0),
-    ]
-    assert [bool(one.about) for one in found.systems] == [True, True, True, False]
-    assert found.student == "collective-1"
 
 
 def test_values_are_compared_on_a_seed_that_all_have() -> None:

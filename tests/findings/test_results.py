@@ -14,96 +14,19 @@ from colabel.evaluation import ResponseTimes
 from colabel.findings import results
 from colabel.findings.records import SystemResult
 from colabel.findings.results import (
-    TrainingTimes,
-    _with_equal_passes,
-    all_settings,
     collective_settings,
     compared,
-    dev_target,
     measured_once,
-    pooled_step_seconds,
     ratios,
-    times_of,
 )
 from colabel.settings import (
     CollectiveSettings,
     CrossEncoderSettings,
     DataSettings,
-    DistilSettings,
     EncoderSettings,
     Recipe,
 )
 from colabel.systems import parse_system
-
-SETTINGS = DistilSettings(batch_queries=2, passages=5)  # 10 passages a step
-
-
-def log(values: dict[int, float]) -> TrainingTimes:
-    """A log with a line every 10 steps; 20 passages a second are half a second a step."""
-    lines: list[dict[str, float]] = []
-    for step in range(0, 41, 5):
-        if step and step % 10 == 0:
-            lines.append({"step": step, "loss": 1.0, "passages_per_second": 20.0})
-        if step in values:
-            lines.append({"step": step, "nDCG@10": values[step]})
-    found = times_of(lines, SETTINGS, "nDCG@10")
-    assert found is not None
-    return found
-
-
-def test_the_clock_of_a_log() -> None:
-    lines = [
-        {"step": 0, "nDCG@10": 0.1},
-        {"step": 10, "loss": 2.0, "passages_per_second": 20.0},
-        {"step": 15, "nDCG@10": 0.2},
-        {"step": 20, "loss": 1.0, "passages_per_second": 10.0},
-        {"step": 25, "nDCG@10": 0.3},
-    ]
-    found = times_of(lines, SETTINGS, "nDCG@10")
-    assert found is not None
-    assert found.clock == ((0, 0.0), (10, 5.0), (20, 15.0))
-    assert found.at(15) == 10.0, "half of the second ten steps"
-    assert found.at(25) == 20.0, "as fast as the last line"
-    assert found.curve().dev == ((0, 0.0, 0.1), (15, 10.0, 0.2), (25, 20.0, 0.3))
-    assert found.curve().loss == ((10, 2.0), (20, 1.0))
-    assert times_of([], SETTINGS, "nDCG@10") is None
-    assert times_of([{"step": 5, "nDCG@10": 0.5}], SETTINGS, "nDCG@10").curve().dev == ((5, None, 0.5),)  # type: ignore[union-attr]
-
-
-def test_no_students_own_curve_decides_on_the_target() -> None:
-    """1 % above the best start, whatever was reached later."""
-    times = {"a": log({0: 0.5, 10: 0.4, 20: 0.45}), "b": log({0: 0.5, 10: 0.7}), "c": log({0: 0.5, 10: 0.6, 20: 0.5})}
-    assert dev_target(times.values()) == (0.505, "1 % above the highest value before training, 0.500")
-    better = {**times, "b": log({0: 0.5, 10: 0.9}), "c": log({0: 0.5, 10: 0.51})}
-    assert dev_target(better.values()) == dev_target(times.values())
-    from_plain = {"plain": log({0: 0.1, 10: 0.4}), "b": log({0: 0.5, 10: 0.7})}
-    assert dev_target(from_plain.values()) == dev_target(times.values()), "what is below θ is no target"
-    assert dev_target([log({10: 0.8})]) is None, "never evaluated before its first step"
-    assert dev_target([log({0: 0.995, 10: 1.0})]) is None, "nothing is above 1"
-    assert dev_target([log({0: 0.0, 10: 0.3})]) is None, "all have it from the start"
-
-
-def test_a_busy_machine_does_not_slow_one_student_down() -> None:
-    """Three students of two queries a step, one of which was trained on a busy machine, and one of five."""
-
-    def student(seconds: float, shape: tuple[int, int] = (2, 5)) -> TrainingTimes:
-        return TrainingTimes((), (), ((0, 0.0), (10, 4 * seconds), (20, 20 * seconds)), shape)
-
-    found = pooled_step_seconds([student(0.5), student(0.6), student(7.0), student(2.0, (5, 2))])
-    assert found == {(2, 5): pytest.approx(0.6), (5, 2): pytest.approx(2.0)}
-    assert pooled_step_seconds([TrainingTimes((), ((5, 0.5),), ((0, 0.0),), (2, 5))]) == {}
-    assert log({0: 0.5}).shape == (2, 5)
-
-
-def test_passes_for_equal_numbers_of_pairs() -> None:
-    """As many pairs as 1,000: a cross-encoder reads each, the collective teacher's 60 passes stay."""
-    systems = (
-        SystemResult("ce3-kd", "x", pairs=50, encoder_passes=150, cross_encoders=3),
-        SystemResult("collective-1", "c", pairs=1000, encoder_passes=60),
-        SystemResult("mixed", "m", pairs=50, encoder_passes=50 + 60, cross_encoders=1),
-        SystemResult("colbert-hn", "h"),
-    )
-    assert [one.equal_passes for one in _with_equal_passes(systems)] == [3000, 60, 1060, None]
 
 
 def test_ratios_as_run_and_for_equal_numbers_of_pairs() -> None:
@@ -120,17 +43,9 @@ def test_ratios_as_run_and_for_equal_numbers_of_pairs() -> None:
     assert found.training == 1.0
     assert found.overall_as_run == pytest.approx((30 + 75 + 50) / (50 + 50))
     assert found.overall == pytest.approx((150 + 50) / (50 + 50))
-    assert found.seconds == {
-        "annotation_as_run": (105.0, 50.0),
-        "training": (50.0, 50.0),
-        "overall_as_run": (155.0, 100.0),
-        "annotation": (150.0, 50.0),
-        "overall": (200.0, 100.0),
-    }
     assert (found.paper_annotation, found.paper_overall) == (2.67, 2.5)
     (untimed,) = ratios([ours, SystemResult("ce3-kd", "y", seconds={"training": 25.0}, pairs=50)])
     assert (untimed.annotation, untimed.overall, untimed.training) == (None, None, 0.5)
-    assert untimed.seconds == {"training": (25.0, 50.0)}
     assert ratios([theirs]) == ()
 
 
@@ -177,7 +92,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def time_one(ranker: Any, k: int) -> ResponseTimes:
         asked.append(ranker.name)
-        return ResponseTimes(ranker.name, k, 1, 0, (float(len(asked)),))
+        return ResponseTimes.of([float(len(asked))])
 
     def response_times_of(rankers: list[Any], texts: list[str], k: int) -> list[ResponseTimes]:
         assert (texts, k) == (["a", "b"], 40)
@@ -211,18 +126,6 @@ def test_settings_beside_those_of_the_paper() -> None:
     assert (ours["beta"].value, ours["beta"].paper) == ("0.5", "")
     paper = CollectiveSettings(feedback="top", token="nearest", expansion_scale="paper", feedback_passages=5)
     assert [one.name for one in collective_settings(paper) if one.differs] == ["feedback_passages"]
-
-
-def test_all_settings_without_the_folders_of_the_machine() -> None:
-    data = DataSettings("/home/me/data/caves", labels={"test": "/home/me/more/test.tsv"})
-    recipe = Recipe(data, encoder=EncoderSettings(model="/models/mine/small"), seed=7)
-    found = all_settings(recipe, 'model = "/models/mine/small"')
-    assert (found["data.source"], found["data.labels"]) == ("…/caves", '{"test": "…/test.tsv"}')
-    assert found["encoder.model"] == "/models/mine/small", "the recipe names it"
-    assert (found["seed"], found["collective.beta"], found["data.keep_labels"]) == ("7", "0.5", "not set")
-    assert (found["study.texts"], found["cross_encoder.models"]) == ("true", '["minilm", "minilm:4", "minilm:3"]')
-    sections = [section for section, table in recipe.as_dict().items() if isinstance(table, dict)]
-    assert len(found) == 1 + sum(len(recipe.as_dict()[section]) for section in sections)
 
 
 @pytest.mark.parametrize(

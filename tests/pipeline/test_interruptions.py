@@ -44,12 +44,13 @@ def figures(out: Path) -> dict[str, Any]:
     def walk(value: Any, place: str) -> None:
         if isinstance(value, dict | list):
             for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-                walk(inner, f"{place}.{key}")
+                if key not in TIMES:
+                    walk(inner, f"{place}.{key}")
         else:
             found[place] = value
 
     table = json.loads((out / "metrics.json").read_text())
-    walk({key: value for key, value in table.items() if key not in TIMES}, "")
+    walk(table, "")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The glossary has what the study has, settings stand beside the paper's, and all of them are listed."""
+"""The glossary has what the study has, and settings stand beside the paper's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from colabel.reporting.tables_setup import glossary, setup
 
 
 def tables(document: StudyDocument) -> dict[str, Table]:
-    (section,) = (*glossary(document), *setup(document))[-1:]
-    parts = [inner for part in section.parts for inner in (part.parts if isinstance(part, Folded) else (part,))]
+    parts = [inner for part in setup(document) for inner in (part.parts if isinstance(part, Folded) else (part,))]
     return {part.key: part for part in parts if isinstance(part, Table)}
 
 
 def test_the_glossary_has_a_line_for_systems_that_differ_in_beta_alone(full_study: StudyDocument) -> None:
-    (section,) = glossary(full_study)
-    (folded,) = section.parts
+    (folded,) = glossary(full_study)
     assert isinstance(folded, Folded)
     systems, symbols = (part for part in folded.parts if isinstance(part, Table))
     names = [line.cells[0].text for line in systems.lines]
@@ -26,7 +24,7 @@ def test_the_glossary_has_a_line_for_systems_that_differ_in_beta_alone(full_stud
     assert [line.cells[0].text for line in symbols.lines] == ["θ", "φ", "σ", "β", "f_p", "f_c", "f_e"]
     assert symbols.lines[4].cells[1].text.endswith("; here 3")
     unknown = StudyDocument("x", ("AP",), systems=(SystemResult("mine", "Mine", means={"AP": 0.5}),))
-    assert glossary(unknown) == ()
+    assert glossary(unknown) == []
 
 
 def test_settings_that_are_not_the_papers_are_seen_at_once(full_study: StudyDocument) -> None:
@@ -38,10 +36,9 @@ def test_settings_that_are_not_the_papers_are_seen_at_once(full_study: StudyDocu
     assert "not as in the paper" not in dict(about(same))
 
 
-def test_models_versions_and_all_settings_are_listed(full_study: StudyDocument) -> None:
+def test_models_and_versions_are_listed(full_study: StudyDocument) -> None:
     found = tables(full_study)
     held = {key: [tuple(cell.text for cell in line.cells) for line in one.lines] for key, one in found.items()}
     assert held["versions"][:2] == [("Python", "3.11.2"), ("colabel", "0.1.0")]
     assert held["models"] == [("encoder", "minilm"), ("cross-encoder 1", "minilm:3")]
-    assert held["settings"] == [("data.source", "caves"), ("study.texts", "true"), ("seed", "0")]
     assert "all-MiniLM-L6-v2" in found["models"].notes[0]

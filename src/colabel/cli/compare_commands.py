@@ -230,7 +230,7 @@ def comparison_lines(found: Comparison) -> list[str]:
         table([found.measure, "mean", bounds, "beats", "beats (Holm)"], rows),
         "",
         table([*titles, "seeds"] if seeded else titles, tests),
-        f"beats: {found.test}, p < {found.alpha:g}, two-sided, {first.queries:,} queries; "
+        f"beats: t-test, p < {found.alpha:g}, two-sided, {first.queries:,} queries; "
         f"randomisation tests draw {found.samples:,} sign assignments (all, where there are at most 10,000)",
     ]
 

@@ -374,9 +374,6 @@ def quality_lines(found: LabelQuality, grade: int) -> list[str]:
         mean, bounds = difference_cells(test)
         p_values = [p_text(p, "none") for p in (test.t_test, test.randomisation)]
         rows.append([title, interval_text(one), interval_text(other), f"{mean} [{bounds}]", *p_values])
-    if base.pooled_auc is not None and teacher.pooled_auc is not None:
-        pooled = (f"{base.pooled_auc:.4f}", f"{teacher.pooled_auc:.4f}", f"{teacher.pooled_auc - base.pooled_auc:+.4f}")
-        rows.append(["AUC pooled", *pooled, "", ""])
     for place, (one, other) in enumerate(zip(base.precision_at_recall, teacher.precision_at_recall, strict=True)):
         cells = (interval_text(one), interval_text(other), f"{other.mean - one.mean:+.4f}")
         rows.append([f"precision at recall {place / 10:.1f}", *cells, "", ""])
@@ -391,8 +388,6 @@ def _count_lines(quality: Quality) -> list[str]:
         f"{quality.recall.mean:.1%} of a query's on average",
         f"{quality.queries:,} queries measured, {quality.left_out:,} without a hidden positive among their candidates",
     ]
-    if quality.absent:
-        lines.append(f"{quality.absent:,} queries with hidden positives have no labels")
     if quality.unscored:
         lines.append(f"{quality.unscored:,} candidates without a teacher score are left out")
     return lines

@@ -1,19 +1,11 @@
 """How good rankings and labels are, how sure that is, and how long an answer takes."""
 
-from colabel.evaluation.comparison import Comparison, Spread, compare, merge_seeds, seed_groups, spread, values_by_seed
+from colabel.evaluation.comparison import Comparison, Spread, compare, merge_seeds, seed_groups, values_by_seed
 from colabel.evaluation.evaluations import Evaluation, evaluate, evaluate_qrels, read_run_file, write_per_query
 from colabel.evaluation.hidden_labels import LabelQuality, label_quality, suggestion_precision
 from colabel.evaluation.precision_recall import Quality, precision_recall
-from colabel.evaluation.significance import (
-    Interval,
-    PairedTest,
-    bootstrap_mean,
-    bootstrap_unpaired,
-    holm,
-    paired_test,
-    randomisation_test,
-)
-from colabel.evaluation.timing import ResponseTimes, response_times, response_times_of
+from colabel.evaluation.significance import Interval, PairedTest, bootstrap_mean, holm, paired_test
+from colabel.evaluation.timing import ResponseTimes, response_times
 
 __all__ = [
     "Comparison",
@@ -25,7 +17,6 @@ __all__ = [
     "ResponseTimes",
     "Spread",
     "bootstrap_mean",
-    "bootstrap_unpaired",
     "compare",
     "evaluate",
     "evaluate_qrels",
@@ -34,12 +25,9 @@ __all__ = [
     "merge_seeds",
     "paired_test",
     "precision_recall",
-    "randomisation_test",
     "read_run_file",
     "response_times",
-    "response_times_of",
     "seed_groups",
-    "spread",
     "suggestion_precision",
     "values_by_seed",
     "write_per_query",

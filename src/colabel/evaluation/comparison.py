@@ -23,8 +23,6 @@ from colabel.evaluation.significance import (
 )
 from colabel.measures import PerQuery, mean_values
 
-T_TEST = "t-test"
-RANDOMISATION = "randomisation"
 _FILE = r"(?:\.\w+)*(?:/run\.trec(?:\.gz)?)?"
 _NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
 
@@ -54,19 +52,6 @@ class Pair(Plain):
         low, high = (None if bound is None else -bound for bound in (found.high, found.low))
         return dataclasses.replace(found, mean=-found.mean, low=low, high=high)
 
-    def p_value(self, test: str, *, corrected: bool) -> float | None:
-        """The p-value of the test called "t-test" or "randomisation"."""
-        if test == T_TEST:
-            return self.t_test_holm if corrected else self.test.t_test
-        return self.randomisation_holm if corrected else self.test.randomisation
-
-    def winner(self, test: str, alpha: float, *, corrected: bool) -> str | None:
-        """The system that is significantly better, if one is."""
-        p = self.p_value(test, corrected=corrected)
-        if p is None or p >= alpha:
-            return None
-        return self.system if self.test.difference.mean > 0 else self.against
-
 
 @dataclasses.dataclass(frozen=True)
 class Line:
@@ -81,21 +66,19 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Plain):
-    """Systems compared on one measure; ``test`` at the level ``alpha`` decides on the letters.
+    """Systems compared on one measure; the t-test at the level ``alpha`` decides on the letters.
 
-    ``family`` is how many tests Holm's correction is over, and ``significant`` how many of these are after it;
-    ``samples`` is how many sign assignments a randomisation test drew, whose p-values are 1 / (1 + samples) or more.
+    ``family`` is how many tests Holm's correction is over; ``samples`` is how many sign assignments a randomisation
+    test drew, whose p-values are 1 / (1 + samples) or more.
     """
 
     measure: str
-    test: str
     alpha: float
     baseline: str | None
     lines: tuple[Line, ...]
     pairs: tuple[Pair, ...]
-    family: int = 0
-    significant: int | None = None
-    samples: int | None = None
+    family: int
+    samples: int
 
 
 def compare(
@@ -104,7 +87,6 @@ def compare(
     *,
     baseline: str | None = None,
     seeds: Seeds | None = None,
-    test: str = T_TEST,
     alpha: float = 0.05,
     samples: int | None = None,
     seed: int = 0,
@@ -113,8 +95,7 @@ def compare(
 
     The pairs of the table are one family for Holm's correction; a system whose runs are those of another (a β that
     tuning found again) is that system, and its pairs count once. Systems that only have the same values are not: by
-    few measures, different rankings often do. Both tests are made of every pair; ``test`` names the one that the
-    letters follow. Differences are the later system − the earlier one, or system − baseline.
+    few measures, different rankings often do. Differences are the later system − the earlier one, or system − baseline.
 
     Args:
         seeds: system → seed → values. Two systems are then compared on the seeds that both have, so that a mean over
@@ -122,7 +103,7 @@ def compare(
         samples: of the randomisation test; default: enough for the smallest p-value to survive Holm's correction.
     """
     systems, seeds = list(evaluation.per_query), seeds or {}
-    _check(systems, evaluation, measure, baseline, test, alpha)
+    _check(systems, evaluation, measure, baseline, alpha)
     values = {system: evaluation.per_query[system][measure] for system in systems}
     if baseline is None:
         wanted = [(later, earlier) for place, later in enumerate(systems) for earlier in systems[:place]]
@@ -136,7 +117,12 @@ def compare(
     common = [_common_seeds(*names, seeds) for names in wanted]
     sides, keys = [], []
     for names, both in zip(wanted, common, strict=True):
-        one, other = (_values(name, measure, both, seeds, values) for name in names)
+        one, other = (
+            average_seeds([{measure: seeds[name][number][measure]} for number in both])[measure]
+            if both
+            else values[name]
+            for name in names
+        )
         sides.append((one, other))
         # Of what is one system a test says nothing; x − y is the test of y − x; and on other seeds it is another
         # test, unless neither side depends on them.
@@ -152,18 +138,17 @@ def compare(
         for names, key, found, both in zip(wanted, keys, tests, common, strict=True)
     )
     letters = {system: letter(place) for place, system in enumerate(systems)}
+    beaten = [_beaten(pairs, alpha, corrected=corrected) for corrected in (False, True)]
     lines = tuple(
         Line(
             letters[system],
             system,
             bootstrap_mean(list(values[system].values()), seed=seed),
-            *(_beaten(system, pairs, letters, test, alpha, corrected=corrected) for corrected in (False, True)),
+            *(tuple(letters[other] for other in systems if (system, other) in found) for found in beaten),
         )
         for system in systems
     )
-    decisive = (by_t if test == T_TEST else by_signs).values()
-    significant = sum(p is not None and p < alpha for p in decisive)
-    return Comparison(measure, test, alpha, baseline, lines, pairs, len(family), significant, samples)
+    return Comparison(measure, alpha, baseline, lines, pairs, len(family), samples)
 
 
 def _common_seeds(one: str, other: str, seeds: Seeds) -> tuple[int, ...]:
@@ -175,13 +160,15 @@ def _common_seeds(one: str, other: str, seeds: Seeds) -> tuple[int, ...]:
     return common
 
 
-def _values(
-    system: str, measure: str, common: Sequence[int], seeds: Seeds, merged: Mapping[str, Mapping[str, float]]
-) -> Mapping[str, float]:
-    """Query id → mean over some seeds; over all that the evaluation holds where there are none to choose."""
-    if not common:
-        return merged[system]
-    return average_seeds([{measure: seeds[system][seed][measure]} for seed in common])[measure]
+def _beaten(pairs: Iterable[Pair], alpha: float, *, corrected: bool) -> set[tuple[str, str]]:
+    """(winner, loser) of every pair whose t-test is significant."""
+    found = set()
+    for pair in pairs:
+        p = pair.t_test_holm if corrected else pair.test.t_test
+        if p is not None and p < alpha:
+            better = pair.test.difference.mean > 0
+            found.add((pair.system, pair.against) if better else (pair.against, pair.system))
+    return found
 
 
 def letter(place: int) -> str:
@@ -190,35 +177,20 @@ def letter(place: int) -> str:
     >>> letter(0), letter(25), letter(26), letter(52)
     ('a', 'z', 'aa', 'ba')
     """
-    name, place = "", place + 1
-    while place:
-        place, rest = divmod(place - 1, 26)
-        name = chr(ord("a") + rest) + name
-    return name
+    more, last = divmod(place, 26)
+    return (letter(more - 1) if more else "") + chr(ord("a") + last)
 
 
-def _check(
-    systems: Sequence[str], evaluation: Evaluation, measure: str, baseline: str | None, test: str, alpha: float
-) -> None:
+def _check(systems: Sequence[str], evaluation: Evaluation, measure: str, baseline: str | None, alpha: float) -> None:
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems; name another run")
     if baseline is not None and baseline not in systems:
         raise UsageError(f"the baseline '{baseline}' is none of the runs: {', '.join(systems)}")
     if not 0 < alpha < 1:
         raise UsageError(f"'alpha' is {alpha:g}; expected a level between 0 and 1, such as 0.05")
-    if test not in (T_TEST, RANDOMISATION):
-        raise UsageError(f"unknown test '{test}'; expected '{T_TEST}' or '{RANDOMISATION}'")
     for system, known in evaluation.per_query.items():
         if measure not in known:
             raise UsageError(f"'{system}' was not measured by '{measure}'; it was by {', '.join(known)}")
-
-
-def _beaten(
-    system: str, pairs: Sequence[Pair], letters: dict[str, str], test: str, alpha: float, *, corrected: bool
-) -> tuple[str, ...]:
-    won = [pair for pair in pairs if pair.winner(test, alpha, corrected=corrected) == system]
-    beaten = {pair.against if pair.system == system else pair.system for pair in won}
-    return tuple(found for name, found in letters.items() if name in beaten)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,15 +208,11 @@ def spread(values: Sequence[float]) -> Spread:
     >>> spread([0.25, 0.5, 0.75])
     Spread(mean=0.5, std=0.25, values=(0.25, 0.5, 0.75))
     """
-    if not values:
-        raise UsageError("there is no seed to take a mean over")
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
 
 
 def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
     """Measure → query id → mean over seeds: the values with which a system of several seeds enters a paired test."""
-    if not seeds:
-        raise UsageError("there is no seed to take a mean over")
     averaged: PerQuery = {}
     for measure, first in seeds[0].items():
         for values in seeds[1:]:
@@ -303,35 +271,28 @@ def merge_seeds(
         evaluation: holds every seed as a system of its own.
         groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
     """
-    unknown = [seed for seeds in groups.values() for seed in seeds if seed not in evaluation.per_query]
-    if unknown:
-        raise UsageError(f"'{unknown[0]}' is none of the systems: {', '.join(evaluation.per_query)}")
+
+    def counts(held: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        return {
+            name: average_seeds([{"count": dict(held[seed])} for seed in seeds])["count"]
+            for name, seeds in groups.items()
+        }
+
     values = {name: [evaluation.per_query[seed] for seed in seeds] for name, seeds in groups.items()}
     merged = dataclasses.replace(
         evaluation,
         per_query={name: average_seeds(seeds) for name, seeds in values.items()},
-        unjudged=_average_counts(evaluation.unjudged, groups),
-        retrieved=_average_counts(evaluation.retrieved, groups),
+        unjudged=counts(evaluation.unjudged),
+        retrieved=counts(evaluation.retrieved),
         unanswered_queries={
             name: frozenset[str]().union(*(evaluation.unanswered_queries.get(seed, ()) for seed in seeds))
             for name, seeds in groups.items()
         },
         identities={
-            name: tuple(evaluation.identities[seed] for seed in seeds)
-            for name, seeds in groups.items()
-            if all(seed in evaluation.identities for seed in seeds)
+            name: tuple(evaluation.identities.get(seed, seed) for seed in seeds) for name, seeds in groups.items()
         },
     )
     means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items()}
     return merged, {
         name: {measure: spread([mean[measure] for mean in held]) for measure in held[0]} for name, held in means.items()
-    }
-
-
-def _average_counts(
-    counts: Mapping[str, Mapping[str, float]], groups: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, float]]:
-    return {
-        name: average_seeds([{"count": dict(counts[seed])} for seed in seeds])["count"]
-        for name, seeds in groups.items()
     }

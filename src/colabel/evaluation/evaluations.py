@@ -18,15 +18,7 @@ from colabel.data.load import EVERYTHING, LabelReader
 from colabel.data.scored_files import read_scores
 from colabel.data.text_lines import Strict, read_qrels
 from colabel.errors import DataError, UsageError
-from colabel.measures import (
-    PerQuery,
-    Run,
-    asks_judged,
-    mean_values,
-    measure_run,
-    ranked,
-    unreachable,
-)
+from colabel.measures import PerQuery, Run, asks_judged, mean_values, measure_run, ranked, unreachable
 from colabel.settings.tables import DEFAULT_MEASURES
 from colabel.types import Qrels, ScoredPassage
 
@@ -77,11 +69,6 @@ class Evaluation:
         return {system: mean_values(values) for system, values in self.per_query.items()}
 
     @property
-    def mean_unjudged(self) -> dict[str, float]:
-        """System → mean number of passages without a judgement among a query's first 10."""
-        return mean_values({system: dict(counts) for system, counts in self.unjudged.items()})
-
-    @property
     def unjudged_share(self) -> dict[str, float]:
         """System → of the passages in the first 10 of all queries, the share without a judgement.
 
@@ -102,7 +89,6 @@ class Evaluation:
             "unanswered": self.unanswered,
             "unreachable": list(self.unreachable),
             "means": self.means,
-            "unjudged_at_10": self.mean_unjudged,
             "unjudged_share_at_10": self.unjudged_share,
             "per_query": {system: dict(values) for system, values in self.per_query.items()},
         }
@@ -123,13 +109,8 @@ def evaluate(
     Queries that a run does not answer count 0; queries of a run that have no labels are left out. With
     ``judged_only``, passages without a judgement are taken out of the runs first.
     """
-    return _evaluate(
-        dataset.labels(split),
-        runs,
-        Evaluation(dataset.name, split, dataset.relevant_from, {}, judged_only=judged_only),
-        measures,
-        dataset.passages.ids,
-    )
+    about = Evaluation(dataset.name, split, dataset.relevant_from, {}, judged_only=judged_only)
+    return _evaluate(dataset.labels(split), runs, about, measures, dataset.passages.ids)
 
 
 def evaluate_qrels(
@@ -153,17 +134,14 @@ def evaluate_qrels(
     reader = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False, negative_is_zero=True)
     labels = reader.read(read_qrels(qrels, Strict()))
     if reader.negative:
-        count = sum(map(len, reader.negative.values()))
-        log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, count)
+        below = sum(map(len, reader.negative.values()))
+        log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, below)
     if not labels:
         raise DataError("the file has no labels", file=str(qrels))
     highest = max(grade for held in labels.values() for grade in held.values())
     if relevant_from is None and highest > 1:
-        log.warning(
-            "%s: grades go up to %d, and binary measures count from 1; TREC DL counts from 2 (data.relevant_from)",
-            qrels,
-            highest,
-        )
+        advice = "and binary measures count from 1; TREC DL counts from 2 (data.relevant_from)"
+        log.warning("%s: grades go up to %d, %s", qrels, highest, advice)
     about = Evaluation(qrels.name, "labels", relevant_from or 1, {}, judged_only=judged_only)
     return _evaluate(labels, runs, about, measures, EVERYTHING, reader.negative)
 
@@ -176,11 +154,7 @@ def _evaluate(
     passages: Container[object],
     negative: Qrels | None = None,
 ) -> Evaluation:
-    """``about`` with the values of every run.
-
-    Args:
-        negative: grades below 0, which stand as 0 in ``labels``.
-    """
+    """``about`` with the values of every run; ``negative`` are grades below 0, which stand as 0 in ``labels``."""
     asking = [name for name in measures if negative and asks_judged(name)]
     graded = {query: {**held, **(negative or {}).get(query, {})} for query, held in labels.items()} if asking else {}
     per_query, unjudged, retrieved, unanswered, identities = {}, {}, {}, {}, {}
@@ -189,8 +163,8 @@ def _evaluate(
         answers = read_run_file(run) if isinstance(run, Path) else run() if callable(run) else run
         foreign = isinstance(run, Path)
         _check_run(answers, str(run) if foreign else system, labels, about, passages, foreign=foreign)
-        unjudged[system] = unjudged_at(labels, answers, UNJUDGED_DEPTH)
-        retrieved[system] = retrieved_at(labels, answers, UNJUDGED_DEPTH)
+        unjudged[system] = unjudged_at(labels, answers)
+        retrieved[system] = {query: float(min(UNJUDGED_DEPTH, len(answers.get(query, {})))) for query in labels}
         unanswered[system] = frozenset(query for query, count in retrieved[system].items() if not count)
         identities[system] = tuple(_identity(answers.get(query, {})) for query in labels)
         answers = without_unjudged(labels, answers) if about.judged_only else answers
@@ -217,12 +191,9 @@ def _evaluate(
 
 
 def _identity(scores: Mapping[str, float]) -> int:
-    """The same number for the same passages with the same scores, in whatever order they stand.
-
-    Scores go in by their bytes: Python's hashes of −1.0 and −2.0 are the same.
-    """
+    """The same number for the same passages with the same scores, in whatever order they stand."""
     passages = sorted(scores)
-    values = array("d", (scores[passage] for passage in passages))
+    values = array("d", (scores[passage] for passage in passages))  # Python's hashes of −1.0 and −2.0 are the same
     return hash((tuple(passages), values.tobytes()))
 
 
@@ -315,28 +286,16 @@ def read_run_file(path: Path) -> dict[str, dict[str, float]]:
     return run
 
 
-def unjudged_at(labels: Qrels, run: Run, depth: int = 10) -> dict[str, float]:
+def unjudged_at(labels: Qrels, run: Run, depth: int = UNJUDGED_DEPTH) -> dict[str, float]:
     """Query id → how many of its first ``depth`` passages have no judgement, for every labelled query.
 
-    A judgement is a label of any grade, 0 included. A query without an answer has none of either.
+    A judgement is a label of any grade, 0 included.
 
     >>> unjudged_at({"q": {"a": 1, "b": 0}}, {"q": {"a": 3.0, "c": 2.0, "b": 1.0}}, depth=2)
     {'q': 1.0}
     """
-    counts = {}
-    for query_id, judged in labels.items():
-        top = ranked(run.get(query_id, {}))[:depth]
-        counts[query_id] = float(sum(passage not in judged for passage in top))
-    return counts
-
-
-def retrieved_at(labels: Qrels, run: Run, depth: int = 10) -> dict[str, float]:
-    """Query id → how many passages its first ``depth`` are, for every labelled query: a run may find fewer.
-
-    >>> retrieved_at({"q": {"a": 1}, "unanswered": {"a": 1}}, {"q": {"a": 3.0, "c": 2.0}})
-    {'q': 2.0, 'unanswered': 0.0}
-    """
-    return {query_id: float(min(depth, len(run.get(query_id, {})))) for query_id in labels}
+    top = {query_id: ranked(run.get(query_id, {}))[:depth] for query_id in labels}
+    return {query_id: float(sum(passage not in labels[query_id] for passage in held)) for query_id, held in top.items()}
 
 
 def without_unjudged(labels: Qrels, run: Run) -> dict[str, Mapping[str, float]]:

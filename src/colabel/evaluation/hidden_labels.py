@@ -11,8 +11,9 @@ import numpy as np
 from colabel.data import Dataset
 from colabel.data.splits import TRAIN, hidden_labels, stable_fraction
 from colabel.data.string_table import StringTable
-from colabel.errors import DataError, UsageError
-from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, quality
+from colabel.errors import DataError
+from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, measured_grades
+from colabel.evaluation.significance import Plain
 from colabel.measures import PerQuery, Run, measure_run, ranked
 from colabel.types import Qrels
 
@@ -24,7 +25,7 @@ TEACHER = "teacher"
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelQuality:
+class LabelQuality(Plain):
     """How the base scores φ and the teacher's scores rank the hidden positives among a query's candidates.
 
     ``grades`` has the figures for each grade from which passages count as relevant; systems are "base" and "teacher".
@@ -33,14 +34,6 @@ class LabelQuality:
     dataset: str
     teacher: str
     grades: dict[int, Quality]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "dataset": self.dataset,
-            "teacher": self.teacher,
-            "grades": {str(grade): found.as_dict() for grade, found in self.grades.items()},
-        }
 
 
 def label_quality(labels: Labels | Iterable[LabelBlock], dataset: Dataset, *, seed: int = 0) -> LabelQuality:
@@ -66,13 +59,7 @@ def label_quality(labels: Labels | Iterable[LabelBlock], dataset: Dataset, *, se
     else:
         blocks, ids, teacher = iter(labels), dataset.passages.ids, TEACHER
     lists = list(_lists(blocks, ids, hidden, dataset))
-    present = {one.query_id for one in lists}
-    grades = {}
-    for grade in grades_of(hidden, dataset.relevant_from):
-        wanting = {query_id for query_id, held in hidden.items() if any(value >= grade for value in held.values())}
-        found = quality(lists, grade, absent=len(wanting - present), seed=seed)
-        if found is not None:
-            grades[grade] = found
+    grades = measured_grades(lists, grades_of(hidden, dataset.relevant_from), seed)
     if not grades:
         raise DataError(
             f"no hidden positive of {dataset.name} is among the candidates of the labels; label more candidates "
@@ -121,17 +108,11 @@ def suggestion_precision(
         suggestions: (query id, passage id or row), best first, no visible positive among them.
         queries: how many queries the report is about; default: the train queries with a visible positive.
     """
-    hidden, positives = _hidden(dataset), dataset.positives(TRAIN)
-    pairs = [(query_id, _passage_id(passage, dataset)) for query_id, passage in suggestions]
-    seen = set()
-    for query_id, passage_id in pairs:
-        if (query_id, passage_id) in seen or passage_id in positives.get(query_id, ()):
-            what = "stands twice in" if (query_id, passage_id) in seen else "is labelled and must not be in"
-            raise UsageError(f"query '{query_id}', passage '{passage_id}' {what} the suggestions")
-        seen.add((query_id, passage_id))
+    hidden, ids = _hidden(dataset), dataset.passages.ids
+    pairs = [(query_id, one if isinstance(one, str) else ids[int(one)]) for query_id, one in suggestions]
     right = np.array(hidden_positives(pairs, dataset), dtype=bool)
     total = sum(grade >= dataset.relevant_from for held in hidden.values() for grade in held.values())
-    count = len(positives) if queries is None else queries
+    count = len(dataset.positives(TRAIN)) if queries is None else queries
     found = []
     for multiple in multiples:
         taken = right[: round(multiple * count)]
@@ -141,23 +122,23 @@ def suggestion_precision(
 
 def hidden_positives(pairs: Sequence[tuple[str, str]], dataset: Dataset) -> list[bool]:
     """Of each (query id, passage id), whether it is a positive that was hidden."""
-    hidden = hidden_labels(dataset)
-    return [_is_positive(hidden, *pair, dataset.relevant_from) for pair in pairs]
+    hidden, lowest = hidden_labels(dataset), dataset.relevant_from
+    return [hidden.get(query_id, {}).get(passage_id, lowest - 1) >= lowest for query_id, passage_id in pairs]
 
 
-def drawn_queries(labels: Labels, dataset: Dataset, count: int, *, seed: int = 0) -> list[str]:
+def drawn_queries(labels: Labels, dataset: Dataset, count: int) -> list[str]:
     """At most ``count`` training queries that have a hidden positive among their candidates, drawn by their ids."""
     lists = _lists(labels.blocks(), labels.passage_ids, _hidden(dataset), dataset)
     able = [one.query_id for one in lists if (one.grades >= dataset.relevant_from).any()]
-    return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, f"quality {seed}"))[:count])
+    return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, "quality 0"))[:count])
 
 
-def measure_train_run(dataset: Dataset, run: Run, measures: Sequence[str]) -> PerQuery:
-    """Measures of a ranking of training queries against all their labels, the hidden ones included."""
-    hidden = hidden_labels(dataset)
+def measure_split(dataset: Dataset, split: str, run: Run, measures: Sequence[str]) -> PerQuery:
+    """Measures of a ranking of a split's queries against all their labels, in training the hidden ones too."""
+    hidden = hidden_labels(dataset) if split == TRAIN else {}
     labels = {
         query_id: {**visible, **hidden.get(query_id, {})}
-        for query_id, visible in dataset.labels(TRAIN).items()
+        for query_id, visible in dataset.labels(split).items()
         if query_id in run
     }
     return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
@@ -178,18 +159,6 @@ def _hidden(dataset: Dataset) -> Qrels:
     return hidden
 
 
-def _is_positive(labels: Qrels, query_id: str, passage_id: str, relevant_from: int) -> bool:
-    return labels.get(query_id, {}).get(passage_id, relevant_from - 1) >= relevant_from
-
-
-def _passage_id(passage: str | int, dataset: Dataset) -> str:
-    if isinstance(passage, str):
-        return passage
-    if not 0 <= passage < len(dataset.passages):
-        raise UsageError(f"the suggestions name row {passage}; {dataset.name} has {len(dataset.passages)} passages")
-    return dataset.passages.ids[int(passage)]
-
-
 def _lists(blocks: Iterator[LabelBlock], ids: StringTable, hidden: Qrels, dataset: Dataset) -> Iterator[CandidateList]:
     """Candidate lists of the queries that have hidden labels."""
     positives = dataset.positives(TRAIN)
@@ -205,9 +174,8 @@ def _candidates(
 ) -> CandidateList:
     from colabel.labels.artefact import Flag
 
-    query_id, rows, flags = block.query_ids[place], block.rows[place], block.flags[place]
-    labelled = (flags & Flag.LABELLED) != 0
-    hidden_rows = ids.rows(hidden)
+    query_id, rows = block.query_ids[place], block.rows[place]
+    labelled, hidden_rows = (block.flags[place] & Flag.LABELLED) != 0, ids.rows(hidden)
     mixed = np.isin(rows, hidden_rows) & labelled
     if mixed.any():
         raise DataError(
@@ -215,16 +183,14 @@ def _candidates(
             "dataset; name the dataset with the same settings as for labelling"
         )
     kept = np.flatnonzero((rows >= 0) & ~labelled & ~np.isin(rows, visible))
-    scores = {name: getattr(block, name)[place][kept].astype(np.float64) for name in (BASE, TEACHER)}
-    if any(len(np.unique(values)) < len(values) for values in scores.values()):
-        order = _tie_order(ids, rows[kept])
-        kept, scores = kept[order], {name: values[order] for name, values in scores.items()}
+    scores = [getattr(block, name)[place][kept] for name in (BASE, TEACHER)]
+    if any(len(np.unique(values)) < len(values) for values in scores):  # equal ones as rankings put them
+        places = {ids[int(row)]: kept_place for row, kept_place in zip(rows[kept], kept, strict=True)}
+        kept = np.array([places[passage_id] for passage_id in ranked(dict.fromkeys(places, 0.0))], dtype=np.int64)
     grade_of = dict(zip(hidden_rows.tolist(), hidden.values(), strict=True))
-    grades = np.array([grade_of.get(row, 0) for row in rows[kept].tolist()], dtype=np.int64)
-    return CandidateList(query_id, grades, scores, np.array(list(hidden.values()), dtype=np.int64))
-
-
-def _tie_order(ids: StringTable, rows: np.ndarray) -> np.ndarray:
-    """Places of rows in the order in which rankings put passages of equal score."""
-    places = {ids[int(row)]: place for place, row in enumerate(rows)}
-    return np.array([places[passage_id] for passage_id in ranked(dict.fromkeys(places, 0.0))], dtype=np.int64)
+    return CandidateList(
+        query_id,
+        np.array([grade_of.get(row, 0) for row in rows[kept].tolist()], dtype=np.int64),
+        {name: getattr(block, name)[place][kept].astype(np.float64) for name in (BASE, TEACHER)},
+        np.array(list(hidden.values()), dtype=np.int64),
+    )

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from colabel.errors import UsageError
 from colabel.measures import SAME, FloatArray, query_differences, t_test
 
-RESAMPLES = 10_000
+RESAMPLES = SAMPLES = 10_000
 CONFIDENCE = 0.95
 _BOUNDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-SAMPLES = 10_000
 _MOST_SAMPLES = 200_000
 _FLOOR = 10  # how many times below the level the smallest p of a randomisation test is, after Holm's correction
 _BLOCK = 2**22  # signs or query draws held at a time: 32 MB as float64
@@ -49,24 +48,6 @@ def bootstrap_mean(values: npt.ArrayLike, *, seed: int = 0) -> Interval:
     return bootstrap_means(np.asarray(values, dtype=np.float64).reshape(-1, 1), seed=seed)[0]
 
 
-def bootstrap_unpaired(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Interval:
-    """The mean of ``first`` minus that of ``second``, which are of different queries: each side is drawn by itself.
-
-    >>> bootstrap_unpaired([0.75, 0.75], [0.25, 0.25, 0.25])
-    Interval(mean=0.5, low=0.5, high=0.5, queries=5, confidence=0.95)
-    """
-    sides = [np.asarray(values, dtype=np.float64).reshape(-1, 1) for values in (first, second)]
-    queries = sum(map(len, sides))
-    if not all(map(len, sides)):
-        raise UsageError("there is no query to take a mean over")
-    mean = float(sides[0].mean() - sides[1].mean())
-    if min(map(len, sides)) == 1:
-        return Interval(mean, None, None, queries)
-    drawn = [_resampled_means(side - side.mean(), seed + place) for place, side in enumerate(sides)]
-    low, high = np.quantile(mean + drawn[0] - drawn[1], _BOUNDS)
-    return Interval(mean, float(low), float(high), queries)
-
-
 def bootstrap_means(values: FloatArray, *, seed: int = 0) -> list[Interval]:
     """Percentile intervals of the means of the columns of ``values`` [queries, columns].
 
@@ -80,24 +61,18 @@ def bootstrap_means(values: FloatArray, *, seed: int = 0) -> list[Interval]:
     means = values.mean(axis=0)
     if queries == 1:
         return [Interval(float(mean), None, None, 1) for mean in means]
-    drawn = means + _resampled_means(values - means, seed)  # centred, since that rounds least
-    bounds = np.stack([means, *np.quantile(drawn, _BOUNDS, axis=0)], axis=1).tolist()
-    return [Interval(mean, low, high, queries) for mean, low, high in bounds]
-
-
-def _resampled_means(values: FloatArray, seed: int) -> FloatArray:
-    """Means of the columns in every resample, [resamples, columns]."""
+    centred = values - means  # rounds least
     generator = np.random.default_rng(seed)
-    queries = len(values)
-    means = np.empty((RESAMPLES, values.shape[1]))
+    resampled = np.empty((RESAMPLES, values.shape[1]))
     block = max(1, _BLOCK // queries)
     for start in range(0, RESAMPLES, block):
         rows = min(block, RESAMPLES - start)
         drawn = generator.integers(0, queries, size=(rows, queries))
         drawn += np.arange(rows)[:, None] * queries
         counts = np.bincount(drawn.ravel(), minlength=rows * queries).reshape(rows, queries)
-        means[start : start + rows] = counts @ values / queries
-    return means
+        resampled[start : start + rows] = counts @ centred / queries
+    bounds = np.stack([means, *np.quantile(means + resampled, _BOUNDS, axis=0)], axis=1).tolist()
+    return [Interval(mean, low, high, queries) for mean, low, high in bounds]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +109,7 @@ def paired_tests(
         places = [place for place, values in enumerate(differences) if len(values) == length]
         found = bootstrap_means(np.column_stack([differences[place] for place in places]), seed=seed)
         intervals |= dict(zip(places, found, strict=True))
-    randomised = _randomisation_tests(differences, samples, seed)
+    randomised = randomisation_tests(differences, samples=samples, seed=seed)
     return [
         PairedTest(
             difference=intervals[place],
@@ -159,21 +134,19 @@ def samples_for(tests: int, alpha: float) -> int:
     return min(_MOST_SAMPLES, max(SAMPLES, round(_FLOOR * tests / alpha)))
 
 
-def randomisation_test(differences: npt.ArrayLike, *, samples: int = SAMPLES, seed: int = 0) -> float | None:
-    """Two-sided p-value of Fisher's randomisation test, from the differences [queries].
+def randomisation_tests(
+    differences: Sequence[FloatArray], *, samples: int = SAMPLES, seed: int = 0
+) -> list[float | None]:
+    """Two-sided p-value of Fisher's randomisation test, from the differences [queries] of each pair of systems.
 
     If the two systems were the same, each difference could as well have the other sign. The p-value is the share of
     sign assignments whose mean is at least as far from 0 as the one seen: of all of them where there are at most
     ``samples`` and 10,000, otherwise of ``samples`` drawn ones, (1 + as far) / (1 + samples). None for a single query.
+    Signs are drawn once for all pairs of as many queries.
 
-    >>> randomisation_test([1.0, 2.0, 3.0])  # of 8 assignments +++ and ---
-    0.25
+    >>> randomisation_tests([np.array([1.0, 2.0, 3.0])])  # of 8 assignments +++ and ---
+    [0.25]
     """
-    return _randomisation_tests([np.asarray(differences, dtype=np.float64)], samples, seed)[0]
-
-
-def _randomisation_tests(differences: Sequence[FloatArray], samples: int, seed: int) -> list[float | None]:
-    """The test of every pair; signs are drawn once for all pairs of as many queries."""
     found: list[float | None] = [None] * len(differences)
     drawn: dict[int, list[int]] = {}
     for place, values in enumerate(differences):

@@ -36,6 +36,8 @@ from colabel.settings.tables import DEFAULT_MEASURES
 log = logging.getLogger(__name__)
 
 STAGE = "sweep"
+Block = tuple[list[str], torch.Tensor, npt.NDArray[np.int64]]
+"""Some queries: ids, vectors and the first ranking int64 [queries, depth]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,22 +49,24 @@ class Grid:
     centroids: tuple[int, ...] = (5, 10)
     beta: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0)
 
-    def __post_init__(self) -> None:
-        for name, values in dataclasses.asdict(self).items():
+    def points(self, base: CollectiveSettings, *, full: bool) -> list[CollectiveSettings]:
+        """All combinations, or those that differ from ``base`` in one value at most.
+
+        Those with more centroids than clusters are left out.
+        """
+        tried = dataclasses.asdict(self)
+        for name, values in tried.items():
             if not values:
                 raise SettingsError(f"the sweep has no value for {name}; give at least one")
-
-    def points(self, base: CollectiveSettings, *, full: bool) -> list[CollectiveSettings]:
-        """All combinations, or those that differ from ``base`` in one value at most; impossible ones left out."""
         if full:
-            tables: Iterator[dict[str, Any]] = (
-                dict(zip(dataclasses.asdict(self), values, strict=True))
-                for values in itertools.product(*dataclasses.asdict(self).values())
-            )
+            changes = [dict(zip(tried, values, strict=True)) for values in itertools.product(*tried.values())]
         else:
-            tables = ({name: value} for name, values in dataclasses.asdict(self).items() for value in values)
-        found = [base, *(_replaced(base, table) for table in tables)]
-        return sorted({point for point in found if point is not None}, key=lambda point: (*_shape(point), point.beta))
+            changes = [{name: value} for name, values in tried.items() for value in values]
+        tables = [base.as_dict() | change for change in changes]
+        possible = [CollectiveSettings(**one) for one in tables if one["centroids"] <= one["clusters"]]
+        if len(possible) < len(tables):
+            log.info("left out: %d settings of more centroids than clusters", len(tables) - len(possible))
+        return sorted({base, *possible}, key=lambda point: (*_shape(point), point.beta))
 
 
 def tuned_beta(points: Iterable[SweepPoint], base: CollectiveSettings, measure: str) -> float:
@@ -137,12 +141,12 @@ class _Sweep:
         missing = [point for point in points if not space.done(names[point])]
         task = progress.start("sweeping", len(points), "settings")
         task.advance(len(points) - len(missing))
-        blocks = list(self._blocks(missing)) if missing else []
+        blocks = list(self._blocks(max(point.feedback_passages for point in missing))) if missing else []
         for _, group in itertools.groupby(missing, key=lambda point: (point.feedback_passages, point.clusters)):
             members = list(group)
             found: dict[CollectiveSettings, PerQuery] = {point: {} for point in members}
             for block in blocks:
-                centroids = extract(self.index, choose_feedback(block.first, members[0]), members[0], seed=self.seed)
+                centroids = extract(self.index, choose_feedback(block[2], members[0]), members[0], seed=self.seed)
                 for point in members:
                     for measure, values in self._measure(block, centroids, point).items():
                         found[point].setdefault(measure, {}).update(values)
@@ -159,49 +163,31 @@ class _Sweep:
             path.write_text(json.dumps([point.as_dict() for point in found_points], indent=2), encoding="utf-8")
         return {"points": len(points), "queries": len(self.dataset.labels(self.split))}
 
-    def _blocks(self, points: Sequence[CollectiveSettings]) -> Iterator[_Block]:
+    def _blocks(self, wanted: int) -> Iterator[Block]:
         """Queries, encoded and ranked once, in blocks that bound the memory of centroids and rankings."""
         queries = list(self.dataset.split_queries(self.split).items())
-        wanted = max(point.feedback_passages for point in points)
         for start in range(0, len(queries), BLOCK):
             part = queries[start : start + BLOCK]
             encoded = encode_queries_checked(self.index.encoder, [text for _, text in part], strict=False).vectors
             first, _ = self.index.search(encoded, max(self.depth, wanted) if self.rerank else wanted)
-            yield _Block([query_id for query_id, _ in part], encoded, first)
+            yield [query_id for query_id, _ in part], encoded, first
 
-    def _measure(self, block: _Block, centroids: Centroids, point: CollectiveSettings) -> PerQuery:
-        expanded = expand(block.queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
+    def _measure(self, block: Block, centroids: Centroids, point: CollectiveSettings) -> PerQuery:
+        query_ids, queries, first = block
+        expanded = expand(queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
         if self.rerank:
-            rows, scores = rescore(expanded, block.first[:, : self.depth], self.index.store, self.depth)
+            rows, scores = rescore(expanded, first[:, : self.depth], self.index.store, self.depth)
         else:
             rows, scores = self.index.search(expanded, self.depth)
         ids = self.index.store.ids
         run = {
             query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
-            for query_id, line, values in zip(block.query_ids, rows, scores, strict=True)
+            for query_id, line, values in zip(query_ids, rows, scores, strict=True)
         }
-        labels = {query_id: self.dataset.labels(self.split)[query_id] for query_id in block.query_ids}
+        labels = {query_id: self.dataset.labels(self.split)[query_id] for query_id in query_ids}
         return measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Block:
-    """Some queries: ids, vectors and the first ranking int64 [queries, depth]."""
-
-    query_ids: list[str]
-    queries: torch.Tensor
-    first: npt.NDArray[np.int64]
 
 
 def _shape(point: CollectiveSettings | SweepPoint) -> tuple[int, int, int]:
     """f_p, f_c and f_e."""
     return (point.feedback_passages, point.clusters, point.centroids)
-
-
-def _replaced(base: CollectiveSettings, table: Mapping[str, Any]) -> CollectiveSettings | None:
-    """The base with other values; None where it would have more centroids than clusters."""
-    values = {**base.as_dict(), **table}
-    if values["centroids"] > values["clusters"]:
-        log.info("left out: %d centroids of %d clusters", values["centroids"], values["clusters"])
-        return None
-    return CollectiveSettings(**values)

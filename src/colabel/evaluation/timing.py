@@ -6,69 +6,46 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from colabel.errors import UsageError
+from colabel.evaluation.significance import Plain
 
 if TYPE_CHECKING:
     from colabel.ranking import Ranker
 
-THREADS, WARMUP = 1, 10
-"""Threads that answer a query, and questions before the clock starts."""
+WARMUP = 10
+"""Questions before the clock starts: they load the model and map the index."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ResponseTimes:
-    """Milliseconds of every query, in the order asked, and what they were measured with."""
+class ResponseTimes(Plain):
+    """Milliseconds per query: the median, which a pause of the machine does not move, the mean, which is the paper's
+    MRT, and within how many 95 % of the queries are answered."""
 
-    system: str
-    depth: int
-    threads: int
-    warmup: int
-    milliseconds: tuple[float, ...]
+    median: float
+    mean: float
+    p95: float
 
-    @property
-    def mean(self) -> float:
-        """Mean, in milliseconds: what the paper calls MRT."""
-        return float(np.mean(self.milliseconds))
-
-    @property
-    def median(self) -> float:
-        """Median, in milliseconds; a pause of the machine does not move it."""
-        return float(np.median(self.milliseconds))
-
-    @property
-    def p95(self) -> float:
-        """Milliseconds within which 95 % of the queries are answered."""
-        return float(np.percentile(self.milliseconds, 95))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "system": self.system,
-            "queries": len(self.milliseconds),
-            "depth": self.depth,
-            "threads": self.threads,
-            "warmup": self.warmup,
-            "milliseconds": {"mean": self.mean, "median": self.median, "p95": self.p95},
-        }
+    @classmethod
+    def of(cls, milliseconds: Sequence[float]) -> ResponseTimes:
+        """The figures of some queries."""
+        found = (np.median(milliseconds), np.mean(milliseconds), np.percentile(milliseconds, 95))
+        return cls(*map(float, found))
 
 
-def response_times(
-    ranker: Ranker, texts: Sequence[str], k: int = 1000, *, threads: int = THREADS, warmup: int = WARMUP
-) -> ResponseTimes:
-    """Ask a ranker every text by itself and take the time from text to ranked passages.
+def response_times(ranker: Ranker, texts: Sequence[str], k: int = 1000, *, warmup: int = WARMUP) -> ResponseTimes:
+    """Ask a ranker every text by itself, on one thread, and take the time from text to ranked passages.
 
-    The first ``warmup`` questions (the texts from the beginning, over again if they are fewer) are asked before the
-    clock starts: they load the model and map the index. ``threads`` holds for torch, faiss, BLAS and our workers.
+    The first ``warmup`` questions (the texts from the beginning, over again if they are fewer) do not count.
     """
-    return response_times_of([ranker], texts, k, threads=threads, warmup=warmup)[0]
+    return response_times_of([ranker], texts, k, warmup=warmup)[0]
 
 
 def response_times_of(
-    rankers: Sequence[Ranker], texts: Sequence[str], k: int = 1000, *, threads: int = THREADS, warmup: int = WARMUP
+    rankers: Sequence[Ranker], texts: Sequence[str], k: int = 1000, *, warmup: int = WARMUP
 ) -> list[ResponseTimes]:
     """The same for several rankers that are to be compared.
 
@@ -79,10 +56,8 @@ def response_times_of(
 
     if not texts:
         raise UsageError("response times need at least one query text")
-    if k < 1 or warmup < 0:
-        raise UsageError(f"expected k >= 1 and warmup >= 0, not {k} and {warmup}")
     taken: list[list[float]] = [[] for _ in rankers]
-    with limited_threads(threads):
+    with limited_threads(1):  # of torch, faiss, BLAS and our workers
         for ranker in rankers:
             for text in itertools.islice(itertools.cycle(texts), warmup):
                 ranker.rank([text], k)
@@ -92,4 +67,4 @@ def response_times_of(
                 start = time.perf_counter()
                 rankers[asked].rank([text], k)
                 taken[asked].append(1000 * (time.perf_counter() - start))
-    return [ResponseTimes(one.name, k, threads, warmup, tuple(held)) for one, held in zip(rankers, taken, strict=True)]
+    return [ResponseTimes.of(held) for held in taken]

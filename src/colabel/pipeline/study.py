@@ -18,22 +18,21 @@ from colabel.data.splits import TEST
 from colabel.errors import ColabelError, DataError, SettingsError, UsageError
 from colabel.evaluation.sweep import SweepPoint, sweep, tuned_beta
 from colabel.findings import StudyDocument, read_study, write_study
-from colabel.findings.records import STUDY_FILE
-from colabel.findings.results import TrainingTimes, describe, training_times
+from colabel.findings.records import FORMAT, STUDY_FILE
+from colabel.findings.results import describe
 from colabel.index import Index
 from colabel.labels import Labels
 from colabel.measures import measure_from, parse_measure, unreachable
 from colabel.pipeline.capacity import duration, measure_rates, stage_seconds, stages_of
 from colabel.pipeline.preflight import check_folder, check_system, check_training, hold_folder, note_recipe, refused
 from colabel.pipeline.run import plain_index, student_ranker, theta_index, train_student
-from colabel.pipeline.stages import Layout, Stages, student_settings, uses_checkpoint
+from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker, Ranking
 from colabel.reporting import ReportFiles, report
 from colabel.settings import Recipe
 from colabel.systems import System, parse_system, repeated_in, systems_of
 from colabel.teachers import CrossEncoderTeacher
-from colabel.train import DevSet
 
 log = logging.getLogger(__name__)
 
@@ -375,7 +374,7 @@ class Study(Rows):
             for seed, ranking in seeds.items()
         }
         inputs = {**runs, "labels": self.dataset.labels_fingerprint(TEST), "recipe": recipe_text}
-        return Spec("study", {**json.loads(json.dumps(kept)), "version": __version__}, inputs)
+        return Spec("study", {**json.loads(json.dumps(kept)), "version": __version__, "format": FORMAT}, inputs)
 
     @property
     def uses_checkpoint(self) -> bool:
@@ -439,10 +438,6 @@ class Study(Rows):
             raise UsageError(f"'{system.slug}' has no teacher, and so no labels")
         return do.label(system, data, known, teacher, do.groups(data, known.ranking))
 
-    def dev_set(self) -> DevSet | None:
-        """What students are evaluated on while they are trained."""
-        return self.stages.dev_set(self.dataset, self.index())
-
     def cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         """The cross-encoders that teach a system with the first seed, with the scores that they gave before."""
         return self.stages.cross_encoders(self.dataset, self.knowledge(), system)
@@ -450,28 +445,6 @@ class Study(Rows):
     def cross_encoder_verdicts(self, system: System) -> list[str]:
         """Whether each of a system's cross-encoders beats θ on dev."""
         return self.stages.compare_cross_encoders(self.dataset, self.index(), self.cross_encoders(system))
-
-    def times(self, system: System) -> TrainingTimes | None:
-        """The training log of a system's first seed."""
-        measure = self.recipe.fit.measure
-        if system.student:
-            return training_times(self.at.model(system), student_settings(system, self.recipe), measure)
-        is_theta = "theta" in system.needs and system.group == "hard labels"
-        return training_times(self.at.theta, self.recipe.train, measure) if is_theta else None
-
-    def seconds_before(self, system: System) -> float | None:
-        """Seconds from the plain encoder to a student's labels: θ, its ranking of the training queries, cross-encoders.
-
-        Cross-encoders that the recipe brings as checkpoints were trained by others and take none. A system that starts
-        from the plain encoder is not charged with θ, whose ranking its cross-encoders had negatives from.
-        """
-        trained = 0 if self.recipe.cross_encoder.checkpoints else system.cross_encoder_count(self.recipe)
-        parts = [seconds_of(self.at.cross_encoder(number)) for number in range(trained)]
-        if not system.from_plain:
-            parts.append(self._ranking_seconds())
-            parts.append(0.0 if uses_checkpoint(self.recipe) else seconds_of(self.at.theta))
-        known = [seconds for seconds in parts if seconds is not None]
-        return sum(known) if len(known) == len(parts) else None
 
     def costs(self, system: System) -> dict[str, Any]:
         """Seconds of a system's first seed, labelled pairs and passes of a transformer.

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from colabel.findings.records import Example, Mean
+from colabel.evaluation.significance import Interval
+from colabel.findings.records import Example
 from colabel.measures import p_text
 
 NONE = "–"
@@ -49,11 +50,7 @@ def bounds(low: float | None, high: float | None, *, sign: bool = False) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number in groups of three digits.
-
-    >>> count(12345), count(None)
-    ('12,345', '–')
-    """
+    """A whole number in groups of three digits."""
     return NONE if value is None else f"{value:,}"
 
 
@@ -67,20 +64,12 @@ def decimal(value: float | None, digits: int = 1) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share.
-
-    >>> percent(0.1234)
-    '12.3 %'
-    """
+    """A share, as 12.3 %."""
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def times(value: float | None) -> str:
-    """A ratio.
-
-    >>> times(2.667)
-    '×2.67'
-    """
+    """A ratio, as ×2.67."""
     return NONE if value is None else f"×{value:.2f}"
 
 
@@ -102,22 +91,8 @@ def duration(seconds: float | None) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p-value in four digits.
-
-    >>> p_value(0.25), p_value(0.00001), p_value(None)
-    ('0.2500', '<0.0001', '–')
-    """
+    """A p-value in four digits."""
     return p_text(p, NONE)
-
-
-def equals(p: float | None) -> str:
-    """A p-value behind the letter p.
-
-    >>> equals(0.25), equals(0.00001)
-    ('=\xa00.2500', '<0.0001')
-    """
-    written = p_value(p)
-    return written if written.startswith("<") else f"=\u00a0{written}"
 
 
 def letters(found: Sequence[str]) -> str:
@@ -137,8 +112,7 @@ def prose(name: str, *values: object) -> str:
 @functools.cache
 def _prose() -> Any:
     found = Environment(loader=PackageLoader("colabel.reporting"), undefined=StrictUndefined)
-    found.filters |= {"count": count, "signed": signed}
-    found.globals["bounds"] = bounds
+    found.filters["count"] = count
     return found.get_template("prose.j2").module
 
 
@@ -247,12 +221,11 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Plots:
-    """Plots side by side; ``small`` ones fit four in a row. The legend has names and the numbers of their series."""
+    """Plots side by side. The legend has names and the numbers of their series."""
 
     kind: ClassVar[str] = "plots"
     plots: tuple[Plot, ...]
     legend: tuple[tuple[str, int], ...] = ()
-    small: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,11 +264,6 @@ class Section:
         return "plots" not in kinds or bool(kinds - {"text", "plots"})
 
 
-def section(key: str, title: str, parts: Sequence[Part], *, switch: bool = False) -> tuple[Section, ...]:
-    """A section in a tuple, or nothing where it has no part."""
-    return (Section(key, title, tuple(parts), switch),) if parts else ()
-
-
 def table(
     key: str, caption: str, columns: Sequence[Column], lines: Sequence[TableLine], notes: Sequence[str] = ()
 ) -> tuple[Table, ...]:
@@ -311,15 +279,12 @@ def named_table(
     return table(key, caption, columns, [TableLine((Cell(name), Cell(text))) for name, text in pairs], notes)
 
 
-def side_by_side(
-    drawn: Sequence[Plot | None], *, legend: Sequence[tuple[str, int]] = (), small: bool = False
-) -> tuple[Plots, ...]:
-    """Plots in a tuple, or nothing where none could be drawn."""
-    found = tuple(plot for plot in drawn if plot is not None)
-    return (Plots(found, tuple(legend), small),) if found else ()
+def value_cell(value: float | None) -> Cell:
+    """A measure."""
+    return Cell(figure(value), value)
 
 
-def mean_cell(found: Mean | None, *, sign: bool = False) -> Cell:
+def mean_cell(found: Interval | None, *, sign: bool = False) -> Cell:
     """A mean with its interval."""
     if found is None:
         return Cell(NONE)
@@ -333,13 +298,9 @@ def marked_best(lines: Sequence[TableLine], columns: Sequence[int]) -> list[Tabl
         known = [(cell.value, cell.text) for line in lines if (cell := line.cells[place]).value is not None]
         if known:
             highest[place] = max(known)[1]
-    return [
-        dataclasses.replace(
-            line,
-            cells=tuple(
-                dataclasses.replace(cell, best=cell.value is not None and cell.text == highest.get(place))
-                for place, cell in enumerate(line.cells)
-            ),
-        )
-        for line in lines
-    ]
+    marked = []
+    for line in lines:
+        best = [cell.value is not None and cell.text == highest.get(place) for place, cell in enumerate(line.cells)]
+        cells = (dataclasses.replace(cell, best=one) for cell, one in zip(line.cells, best, strict=True))
+        marked.append(dataclasses.replace(line, cells=tuple(cells)))
+    return marked

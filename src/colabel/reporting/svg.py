@@ -94,7 +94,7 @@ def look(place: int) -> tuple[str, str, str]:
     return SERIES[colour], MARKERS[colour], DASHES[(place // len(SERIES)) % len(DASHES)]
 
 
-def shortened(name: str, limit: int = 34) -> str:
+def shortened(name: str, limit: int) -> str:
     """A name that fits beside an axis.
 
     >>> shortened("a very long name", 8)

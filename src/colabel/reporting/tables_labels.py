@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
 
-from colabel.findings.records import Difference, ExamplePassage, QualitySet, StudyDocument, TeacherQuality
+from colabel.evaluation.significance import PairedTest
+from colabel.findings.records import ExamplePassage, QualitySet, StudyDocument, TeacherQuality
 from colabel.reporting.numbers import (
     NONE,
     Cards,
     Cell,
     Column,
-    Section,
+    Part,
     Table,
     TableLine,
     Text,
-    bounds,
     count,
     decimal,
-    equals,
-    figure,
     marked_best,
     mean_cell,
+    p_value,
     percent,
     prose,
-    section,
-    signed,
     table,
+    value_cell,
 )
 from colabel.reporting.tables_results import INTERVAL
-from colabel.reporting.tables_setup import SHAPE
 
 _PIECE = "##"
 
 
 def grades(found: QualitySet) -> list[str]:
     """All grades that some teacher was measured at, rising."""
-    names = {grade for quality in found.teachers.values() for grade in quality}
-    return sorted(names, key=lambda grade: (not grade.isdecimal(), int(grade) if grade.isdecimal() else 0, grade))
+    return sorted({grade for quality in found.teachers.values() for grade in quality}, key=int)
 
 
 def teachers_at(found: QualitySet, grade: str) -> dict[str, TeacherQuality]:
@@ -52,72 +50,47 @@ def covered(found: QualitySet, grade: str) -> str:
     if one is None:
         return ""
     share = percent(one.found / one.relevant if one.relevant else None)
-    text = (
-        f"; {count(one.found)} of the {count(one.relevant)} relevant passages of these queries ({share}) are candidates"
-    )
-    if one.left_out:
-        text += f", none in {count(one.left_out)} {'query' if one.left_out == 1 else 'queries'}, left out"
-    return text
+    relevant = f"{count(one.found)} of the {count(one.relevant)} relevant passages of these queries ({share})"
+    left_out = f"; queries without any, left out: {count(one.left_out)}" if one.left_out else ""
+    return f"; {relevant} are candidates{left_out}"
 
 
 def label_quality(found: QualitySet, key: str, grade: str) -> tuple[Table, ...]:
     """How each teacher ranks relevant passages among the candidates, at one grade."""
-    levels = (1, 5, 9)
-    teachers = teachers_at(found, grade)
-    tested = any(quality.difference for quality in teachers.values())
+    paired = "paired by query, with bootstrap interval and p of a paired t-test"
     columns = [Column("Teacher", number=False), Column("queries"), Column("AP"), Column("AUC")]
-    columns += [
-        Column(f"P\u00a0at\u00a0R\u00a0{level / 10:g}", hint="interpolated precision at this recall of the candidates")
-        for level in levels
-    ]
-    best = range(2, len(columns))
-    if tested:
-        paired = "paired by query, with bootstrap interval and p of a paired t-test"
-        columns.append(Column("AP − φ", hint=f"{paired}, neither corrected for the number of tests"))
+    columns.append(Column("AP − φ", hint=f"{paired}, neither corrected for the number of tests"))
     lines = []
-    for teacher, quality in teachers.items():
-        precision = quality.precision_at_recall
-        at_levels = [precision[level] if len(precision) == 11 else None for level in levels]
-        cells = (
-            Cell(teacher),
-            Cell(count(quality.queries), quality.queries),
-            mean_cell(quality.average_precision),
-            mean_cell(quality.auc),
-            *(Cell(figure(value), value) for value in at_levels),
-            *([_difference_cell(quality.difference)] if tested else []),
-        )
-        lines.append(TableLine(cells))
+    for teacher, quality in teachers_at(found, grade).items():
+        queries = quality.average_precision.queries
+        means = mean_cell(quality.average_precision), mean_cell(quality.auc), _difference_cell(quality.difference)
+        lines.append(TableLine((Cell(teacher), Cell(count(queries), queries), *means)))
     caption = f"{found.title}: relevant from grade {grade}{covered(found, grade)}"
-    return table(f"quality-{key}", caption, columns, marked_best(lines, best))
+    return table(f"quality-{key}", caption, columns, marked_best(lines, (2, 3)))
+
+
+def _difference_cell(found: PairedTest | None) -> Cell:
+    if found is None:
+        return Cell(NONE)
+    cell = mean_cell(found.difference, sign=True)
+    return dataclasses.replace(cell, detail=f"{cell.detail} p\u00a0{p_value(found.t_test)}".strip())
 
 
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:
     """Share of suggested labels that are hidden positives."""
     multiples = list(dict.fromkeys(name for found in document.suggestions.values() for name in found))
     hint = "of so many times as many suggestions as there are training queries, best first, the hidden positives"
-    recalls = document.suggestions_recall
-    caption = "Share of suggested labels that are hidden positives"
-    caption += "; beside it, the share of all hidden positives that they are" if recalls else ""
     columns = [Column("Suggested by", number=False)]
     columns += [Column(f"{multiple} × queries", hint=hint) for multiple in multiples]
     lines = []
     for order, found in document.suggestions.items():
-        of_all = {name: percent(value) for name, value in recalls.get(order, {}).items()}
-        cells = (
-            Cell(percent(found.get(name)), found.get(name), f"{of_all[name]} of all" if name in of_all else "")
-            for name in multiples
-        )
-        lines.append(TableLine((Cell(order), *cells)))
+        values = (found.get(name) for name in multiples)
+        lines.append(TableLine((Cell(order), *(Cell(percent(value), value) for value in values))))
+    caption = "Share of suggested labels that are hidden positives"
     return table("suggestions", caption, columns, marked_best(lines, range(1, len(columns))))
 
 
-def feedback_intro(document: StudyDocument) -> Text:
-    """How the gain of feedback is measured, and how it differs between the splits."""
-    depth = next((found.depth for found in document.prf_gain.values() if found.depth is not None), None)
-    return Text(prose("feedback", document, depth))
-
-
-def feedback_gain(document: StudyDocument) -> tuple[Table, ...]:
+def feedback_gain(document: StudyDocument) -> list[Part]:
     """Gain of ColBERT-PRF on the queries of each split, and how good ColBERT and the feedback are there."""
     measure = document.measures[0]
     columns = [
@@ -129,91 +102,46 @@ def feedback_gain(document: StudyDocument) -> tuple[Table, ...]:
     ]
     lines = []
     for split, found in document.prf_gain.items():
-        gain = found.gain
-        cells = (
-            Cell(split),
-            Cell(count(gain.queries), gain.queries),
-            mean_cell(gain, sign=True),
-            mean_cell(found.plain),
-            mean_cell(found.precision),
-        )
-        lines.append(TableLine(cells))
-    return table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT; {INTERVAL}", columns, lines)
+        queries = Cell(count(found.gain.queries), found.gain.queries)
+        means = mean_cell(found.gain, sign=True), mean_cell(found.plain), mean_cell(found.precision)
+        lines.append(TableLine((Cell(split), queries, *means)))
+    held = table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT; {INTERVAL}", columns, lines)
+    return [Text(prose("feedback", document)), *held] if held else []
 
 
 def sweep(document: StudyDocument) -> tuple[Table, ...]:
     """Every setting and its measures."""
     measures = list(dict.fromkeys(name for point in document.sweep for name in point.measures))
-    names = {"f_p": "feedback passages", "f_c": "clusters", "f_e": "centroids"}
-    columns = [Column(name, hint=hint) for name, hint in names.items()]
-    columns += [Column("β"), *(Column(measure) for measure in measures)]
+    columns = [Column("f_p", hint="feedback passages"), Column("f_c", hint="clusters"), Column("f_e", hint="centroids")]
+    columns += [Column("β"), *map(Column, measures)]
     lines = []
     for point in document.sweep:
         settings = (point.feedback_passages, point.clusters, point.centroids)
-        cells = [Cell(count(value), value) for value in settings]
-        cells.append(Cell(decimal(point.beta, 2), point.beta))
-        cells += [Cell(figure(point.measures.get(name)), point.measures.get(name)) for name in measures]
-        lines.append(TableLine(tuple(cells)))
+        cells = [*(Cell(count(value), value) for value in settings), Cell(decimal(point.beta, 2), point.beta)]
+        lines.append(TableLine((*cells, *(value_cell(point.measures.get(name)) for name in measures))))
     return table("sweep", prose("sweep", document), columns, marked_best(lines, range(4, len(columns))))
 
 
-def best_beta(document: StudyDocument) -> tuple[Text, ...]:
-    """Which β above 0 is the best on dev with the study's own f_p, f_c and f_e, and whether β = 0 is better."""
-    measure = document.measures[0]
-    shape = {symbol: document.setting(name) for name, symbol in SHAPE.items()}
-    found = {
-        row.beta: value
-        for row in document.sweep
-        if all(str(getattr(row, name)) == shape[symbol] for name, symbol in SHAPE.items())
-        and (value := row.measures.get(measure)) is not None
-    }
-    above = sorted(beta for beta in found if beta)
-    if not above:
-        return ()
-    best = max(above, key=lambda beta: found[beta])
-    fixed = ", ".join(f"{symbol} = {value}" for symbol, value in shape.items())
-    text = f"Best β above 0 on dev, with {fixed}: {best:g}, {measure} {figure(found[best])}."
-    if 0.0 in found:
-        word = "better" if found[0.0] > found[best] else "as good" if found[0.0] == found[best] else "worse"
-        text += f" β = 0, which is ColBERT itself, is {word}: {figure(found[0.0])}."
-    return (Text(text),)
-
-
-def _difference_cell(found: Difference | None) -> Cell:
-    if found is None:
-        return Cell(NONE)
-    interval = bounds(found.low, found.high, sign=True)
-    detail = [interval, "" if found.p is None else f"p\u00a0{equals(found.p)}"]
-    return Cell(signed(found.mean), found.mean, " ".join(part for part in detail if part))
-
-
-def examples_section(document: StudyDocument) -> tuple[Section, ...]:
+def examples(document: StudyDocument) -> list[Part]:
     """Queries whose labels changed most, with their expansion tokens and passages."""
     shown = document.examples
-    if not shown:
-        return ()
-    passages = [passage for example in shown for passage in example.passages]
-    tokens = [one.token for example in shown for one in example.tokens]
-    tokens += [token for passage in passages for token in passage.matched]
-    beta = next((example.beta for example in shown if example.beta is not None), None)
-    matched, pieces = any(one.matched for one in passages), any(token.startswith(_PIECE) for token in tokens)
-    texts = any(example.query for example in shown) or any(one.text for one in passages)
-    intro = prose("examples", document, beta, matched, pieces, texts)
-    return section("examples", "Examples", [Text(intro), Cards(shown)])
+    tokens = [token for example in shown for token, _ in example.tokens]
+    pieces = any(token.startswith(_PIECE) for token in tokens)
+    texts = any(example.query for example in shown)
+    return [Text(prose("examples", document, pieces, texts)), Cards(shown)] if shown else []
 
 
-def move(passage: ExamplePassage, candidates: int | None) -> str:
+def move(passage: ExamplePassage, candidates: int) -> str:
     """A passage's rank by φ and by the teacher."""
-    beyond = NONE if candidates is None else f"> {candidates:,}"
-    before, after = (beyond if rank is None else f"{rank:,}" for rank in (passage.before, passage.after))
-    return f"{before} → {after}"
+    before = f"> {candidates:,}" if passage.before is None else f"{passage.before:,}"
+    return f"{before} → {passage.after:,}"
 
 
 def direction(passage: ExamplePassage) -> str:
     """Whether a passage went up, down, or stayed."""
-    beyond = 10**9
-    before, after = passage.before or beyond, passage.after or beyond
-    return "up" if after < before else "down" if after > before else "same"
+    if passage.before is None or passage.after < passage.before:
+        return "up"
+    return "down" if passage.after > passage.before else "same"
 
 
 def marked_parts(text: str, tokens: Iterable[str]) -> list[tuple[str, bool]]:
@@ -223,17 +151,12 @@ def marked_parts(text: str, tokens: Iterable[str]) -> list[tuple[str, bool]]:
     is the whole word, and only where it never is, at the beginning of words; ``##berg`` inside and at the end of words.
     """
     folded = fold(text)
-    marks = bytearray(len(text))
+    marks = [False] * len(text)
     for token in tokens:
         for start, end in _places(folded, fold(token)):
-            marks[start:end] = b"\1" * (end - start)
-    parts: list[tuple[str, bool]] = []
-    start = 0
-    for place in range(1, len(text) + 1):
-        if place == len(text) or marks[place] != marks[start]:
-            parts.append((text[start:place], bool(marks[start])))
-            start = place
-    return parts
+            marks[start:end] = [True] * (end - start)
+    groups = itertools.groupby(zip(text, marks, strict=True), key=lambda one: one[1])
+    return [("".join(letter for letter, _ in group), marked) for marked, group in groups]
 
 
 def fold(text: str) -> str:
@@ -248,7 +171,7 @@ def fold(text: str) -> str:
 def _places(folded: str, token: str) -> list[tuple[int, int]]:
     if token.startswith(_PIECE) and len(token) > len(_PIECE):
         patterns = [rf"(?<=\w){re.escape(token.removeprefix(_PIECE))}"]
-    elif not token.isalnum() or _ideographic(token):  # punctuation and such letters are tokens wherever they stand
+    elif not token.isalnum() or unicodedata.name(token[0], "").startswith("CJK"):  # tokens wherever they stand
         patterns = [re.escape(token)]
     else:
         patterns = [rf"\b{re.escape(token)}\b", rf"\b{re.escape(token)}"]
@@ -257,7 +180,3 @@ def _places(folded: str, token: str) -> list[tuple[int, int]]:
         if found:
             return found
     return []
-
-
-def _ideographic(token: str) -> bool:
-    return len(token) == 1 and unicodedata.name(token, "").startswith("CJK")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from statistics import fmean
 
 from colabel.evaluation.comparison import Comparison
-from colabel.findings.records import Figures, StudyDocument, SystemResult, best
+from colabel.findings.records import Figures, StudyDocument, SystemResult
 from colabel.reporting.numbers import (
     Cell,
     Column,
@@ -19,15 +19,14 @@ from colabel.reporting.numbers import (
     bounds,
     count,
     decimal,
-    equals,
     figure,
     marked_best,
     p_value,
     percent,
     prose,
-    section,
     signed,
     table,
+    value_cell,
 )
 
 INTERVAL = "95 % percentile bootstrap over queries"
@@ -39,7 +38,7 @@ _UNJUDGED = Column(
 def finding(document: StudyDocument) -> str:
     """One plain sentence of what was found: the student against the reference by the first measure, and the best."""
     measure = document.measures[0]
-    values = {one.slug: one.means[measure] for one in document.finished if one.means.get(measure) is not None}
+    values = {one.slug: value for one in document.finished if (value := one.means.get(measure)) is not None}
     if not values:
         return "No system has finished yet, so there is nothing to compare."
     highest = [one for one in document.finished if one.slug in document.best(measure)]
@@ -58,7 +57,7 @@ def finding(document: StudyDocument) -> str:
     elif len(values) > 2 and highest and reference not in highest:
         chief, *others = (one.title for one in highest)
         more = "" if not others else f" and {others[0]}" if len(others) == 1 else f" and {len(others)} others"
-        top = figure(max(value for value in document.comparable(measure).values() if value is not None))
+        top = figure(document.comparable(measure)[highest[0].slug])
         on = "" if document.compared_seed is None else f"on seed {document.compared_seed}, which all have, "
         clauses.append(
             f"{on}the highest of the {len(values)} systems {'are' if more else 'is'} {chief}{more} with {top}"
@@ -71,17 +70,15 @@ def finding(document: StudyDocument) -> str:
 def _against(document: StudyDocument, measure: str, student: SystemResult, reference: SystemResult) -> str:
     """How the student does against the reference, as the tests say: on the seeds that both have."""
     name, other = _capital(student.title), reference.title
-    one, two = paired_values(document, (student.slug, reference.slug), measure)
-    both = [(one[query], two[query]) for query in one if one[query] is not None and two.get(query) is not None]
-    means = map(fmean, zip(*both, strict=True)) if both else (student.means[measure], reference.means[measure])
-    shown = f"{measure} {' against '.join(map(figure, means))}"
     pair = document.pair(measure, student.slug, reference.slug)
+    means = (_mean_of(document, one, measure, pair.seeds if pair else ()) for one in (student, reference))
+    shown = f"{measure} {' against '.join(map(figure, means))}"
     comparison = document.comparisons.get(measure)
-    p = pair.p_value(comparison.test, corrected=False) if pair and comparison else None
+    p = pair.test.t_test if pair else None
     if pair is None or comparison is None or p is None:
         return f"{name} and {other} could not be tested against each other: {shown}"
-    corrected, better = pair.p_value(comparison.test, corrected=True), pair.difference_of(student.slug).mean > 0
-    holm = f"after Holm's correction for {comparison.family or len(comparison.pairs)} tests"
+    corrected, better = pair.t_test_holm, pair.difference_of(student.slug).mean > 0
+    holm = f"after Holm's correction for {comparison.family} tests"
     if corrected is not None and corrected < comparison.alpha:
         word = "better" if better else "worse"
         return f"{name} finds relevant passages {word} than {other}: {shown} (p {_short(corrected)} {holm})"
@@ -89,6 +86,13 @@ def _against(document: StudyDocument, measure: str, student: SystemResult, refer
         verdict = f"{name} scores {'higher' if better else 'lower'} than {other}, but not significantly {holm}"
         return f"{verdict}: {shown} (p {_short(corrected)}; p {_short(p)} without it)"
     return f"{name} and {other} do not differ significantly: {shown} (p {_short(p)})"
+
+
+def _mean_of(document: StudyDocument, system: SystemResult, measure: str, seeds: Sequence[int]) -> float | None:
+    """A system's mean over some seeds; over all where it has one, or where seeds were not told apart."""
+    held = document.seed_means.get(system.slug, {})
+    chosen = [held[str(seed)][measure] for seed in seeds if str(seed) in held]
+    return fmean(chosen) if chosen else system.means[measure]
 
 
 def _capital(title: str) -> str:
@@ -104,112 +108,45 @@ def _short(p: float | None) -> str:
     return "not known" if p is None else "< 0.0001" if p < 0.0001 else f"= {p:.2g}"
 
 
-def paired_values(document: StudyDocument, slugs: tuple[str, str], measure: str) -> tuple[Figures, Figures]:
-    """Query id → value of two systems, over the seeds that both have, as they were tested."""
-    pair = document.pair(measure, *slugs)
-    one, other = (_seed_mean(document, slug, measure, pair.seeds if pair else ()) for slug in slugs)
-    return one, other
-
-
-def _seed_mean(document: StudyDocument, slug: str, measure: str, common: Sequence[int]) -> Figures:
-    merged = document.per_query.get(slug, {}).get(measure, {})
-    held = document.per_seed.get(slug, {})
-    chosen = [held[str(seed)][measure] for seed in common if str(seed) in held]
-    if not chosen or len(chosen) == len(held):
-        return merged
-    values = {query: [value for one in chosen if (value := one.get(query)) is not None] for query in merged}
-    return {query: fmean(found) if len(found) == len(chosen) else None for query, found in values.items()}
-
-
 def about(document: StudyDocument) -> list[tuple[str, str]]:
     """The facts at the top: name → value."""
     facts: list[tuple[str, str]] = []
     dataset = document.dataset
     if dataset is not None:
-        facts.append(("collection", dataset.name))
-        facts += [("passages", count(dataset.passages))] if dataset.passages is not None else []
-        facts += [(name, _by_split(held)) for name in ("queries", "labels") if (held := getattr(dataset, name))]
+        facts += [("collection", dataset.name), ("passages", count(dataset.passages))]
+        for name, held in (("queries", dataset.queries), ("labels", dataset.labels)):
+            facts.append((name, ", ".join(f"{count(number)} {split}" for split, number in held.items())))
         facts += [("labels hidden", count(dataset.labels_hidden))] if dataset.labels_hidden else []
     facts.append(("measured on", document.split))
     facts += [("encoder", document.models["encoder"])] if "encoder" in document.models else []
     failed = len(document.systems) - len(document.finished)
     facts.append(("systems", f"{len(document.systems)}{f', {failed} failed' if failed else ''}"))
-    return [*facts, *_highest(document), *_gain(document), *_significant(document), *_unlike_the_paper(document)]
+    unlike = [f"{one.name} = {one.value}, not {one.paper}" for one in document.collective if one.differs]
+    return [*facts, ("not as in the paper", "; ".join(unlike))] if unlike else facts
 
 
-def _by_split(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count(number)} {split}" for split, number in counts.items())
-
-
-def _highest(document: StudyDocument) -> list[tuple[str, str]]:
-    """The best systems by the first measure, which need not differ from others significantly."""
-    measure, seed = document.measures[0], document.compared_seed
-    values, highest = document.comparable(measure), document.best(measure)
-    if not highest:
-        return []
-    value = max(value for value in values.values() if value is not None)
-    on = "" if seed is None else f" on seed {seed}, which all have"
-    names = "; ".join(system.title for system in document.finished if system.slug in highest)
-    return [(f"highest {measure}{on}", f"{figure(value)}, {names}")]
-
-
-def _gain(document: StudyDocument) -> list[tuple[str, str]]:
-    """What the study is about: its student against the reference."""
-    measure = document.measures[0]
-    student, reference = document.system(document.student), document.system(document.reference)
-    pair = document.pair(measure, student.slug, reference.slug) if student and reference else None
-    if student is None or reference is None or pair is None:
-        return []
-    found, test = pair.difference_of(student.slug), document.comparisons[measure].test
-    said = [f"{signed(found.mean)} {bounds(found.low, found.high, sign=True)}".rstrip()]
-    p = pair.p_value(test, corrected=False)
-    if p is not None:  # as of a single query
-        said += [f"p\u00a0{equals(p)}", f"after Holm's correction {p_value(pair.p_value(test, corrected=True))}"]
-    return [(f"{measure}, {student.title} − {reference.title}", ", ".join(said))]
-
-
-def _significant(document: StudyDocument) -> list[tuple[str, str]]:
-    """How many differences are significant after correction, by the first measure."""
-    found = document.comparisons.get(document.measures[0])
-    if found is None:
-        return []
-    p_values = [pair.p_value(found.test, corrected=True) for pair in found.pairs]
-    number, tests = found.significant, found.family
-    if number is None and (not tests or tests == len(p_values)):  # of an earlier version, and no system is another
-        number, tests = sum(p is not None and p < found.alpha for p in p_values), len(p_values)
-    if number is None or all(p is None for p in p_values):
-        return []
-    share = f"{count(number) if number else 'none'} of {count(tests)} tests"
-    return [(f"significant after Holm's correction, {document.measures[0]}", share)]
-
-
-def _unlike_the_paper(document: StudyDocument) -> list[tuple[str, str]]:
-    found = [f"{one.name} = {one.value}, not {one.paper}" for one in document.collective if one.differs]
-    return [("not as in the paper", "; ".join(found))] if found else []
-
-
-def results_section(document: StudyDocument) -> tuple[Section, ...]:
+def results_section(document: StudyDocument) -> Section:
     """Main table, what its letters mean, and the tests behind them."""
     main = main_table(document)
     if not main:
-        return section("results", "Results", [Text("No system of the study has finished yet.")])
+        return Section("results", "Results", (Text("No system of the study has finished yet."),))
     parts: list[Part] = [*main, Text(explained(document)), *_tests(document)]
-    return section("results", "Results", parts, switch=bool(document.comparisons))
+    return Section("results", "Results", tuple(parts), switch=bool(document.comparisons))
 
 
 def main_table(document: StudyDocument) -> tuple[Table, ...]:
     """Measures with intervals and letters, unjudged passages, response time."""
     unjudged = any(system.unjudged_share is not None for system in document.finished)
     timed = any(system.milliseconds for system in document.finished)
-    compared = {measure: document.comparable(measure) for measure in document.measures}
     columns = [Column("System", number=False), *(Column(measure, lettered=True) for measure in document.measures)]
     columns += [_UNJUDGED] if unjudged else []
     if timed:
         columns.append(Column("ms\u00a0/\u00a0query", hint="median response time, one query at a time, one thread"))
+    compared = {measure: (document.comparable(measure), document.best(measure)) for measure in document.measures}
     lines = []
     for system in document.systems:
         cells = [system_cell(document, system)]
-        cells += [_measure_cell(document, system, name, values) for name, values in compared.items()]
+        cells += [_measure_cell(document, system, measure, *found) for measure, found in compared.items()]
         cells += [Cell(percent(system.unjudged_share), system.unjudged_share)] if unjudged else []
         median = system.milliseconds.median if system.milliseconds else None
         cells += [Cell(decimal(median), median)] if timed else []
@@ -226,7 +163,9 @@ def system_cell(document: StudyDocument, system: SystemResult, *, brief: bool = 
     return Cell(system.title, detail=detail, letter=document.letters.get(system.slug, ""))
 
 
-def _measure_cell(document: StudyDocument, system: SystemResult, measure: str, compared: Figures) -> Cell:
+def _measure_cell(
+    document: StudyDocument, system: SystemResult, measure: str, comparable: Figures, best: Container[str]
+) -> Cell:
     value, spread, seed = system.means.get(measure), system.spread.get(measure), document.compared_seed
     interval = bounds(*system.intervals.get(measure, (None, None)))
     detail = (interval, "" if spread is None else f"±\u00a0{figure(spread)}")
@@ -237,47 +176,38 @@ def _measure_cell(document: StudyDocument, system: SystemResult, measure: str, c
         figure(value),
         value,
         detail=" ".join(part for part in detail if part),
-        compared=f"seed\u00a0{seed}:\u00a0{figure(compared.get(system.slug))}" if several else "",
+        compared=f"seed\u00a0{seed}:\u00a0{figure(comparable.get(system.slug))}" if several else "",
         beats=line.beats if line else (),
         beats_holm=line.beats_holm if line else (),
-        best=system.slug in best(compared),
+        best=system.slug in best,
     )
 
 
 def judged_only(document: StudyDocument) -> tuple[Table, ...]:
-    """Measures with passages that nobody judged taken out of the runs, beside those with them."""
-    measures = [name for name in document.measures if _judgements_matter(document, name)]
+    """Measures that differ with passages that nobody judged taken out of the runs, beside those with them."""
+    measures = [
+        name
+        for name in document.measures
+        if any(one.judged_only.get(name) not in (None, one.means.get(name)) for one in document.finished)
+    ]
     columns = [Column("System", number=False)]
     for measure in measures:
         columns += [Column(measure), Column(f"{measure}, judged only")]
-    unjudged = any(system.unjudged_share is not None for system in document.finished)
-    columns += [_UNJUDGED] if unjudged else []
     lines = []
     for system in document.finished:
         cells = [system_cell(document, system, brief=True)]
         for measure in measures:
-            values = (system.means.get(measure), system.judged_only.get(measure))
-            cells += [Cell(figure(value), value) for value in values]
-        cells += [Cell(percent(system.unjudged_share), system.unjudged_share)] if unjudged else []
+            cells += [value_cell(system.means.get(measure)), value_cell(system.judged_only.get(measure))]
         lines.append(TableLine(tuple(cells), system.group))
     if not document.unequal_seeds:  # means over different numbers of seeds have no best
-        lines = marked_best(lines, range(1, 1 + 2 * len(measures)))
+        lines = marked_best(lines, range(1, len(columns)))
     return table("judged", "With and without passages that have no judgement", columns, lines) if measures else ()
-
-
-def _judgements_matter(document: StudyDocument, measure: str) -> bool:
-    """Whether a measure has other values without the unjudged passages: recall at a depth beyond them does not."""
-    values = ((system.means.get(measure), system.judged_only.get(measure)) for system in document.finished)
-    return any(judged is not None and judged != mean for mean, judged in values)
 
 
 def explained(document: StudyDocument, *, intervals: bool = True) -> str:
     """What letters and, where they are shown, intervals mean; and which queries count 0."""
     compared = [document.comparisons[measure] for measure in document.measures if measure in document.comparisons]
-    counts = {system.slug: system.seeds for system in document.finished}
-    sides = ((pair, slug) for pair in (compared[0].pairs if compared else ()) for slug in (pair.system, pair.against))
-    fewer = any(0 < len(pair.seeds) < counts.get(slug, 1) for pair, slug in sides)
-    return prose("explained", document, compared, fewer, intervals, INTERVAL)
+    return prose("explained", document, compared, intervals, INTERVAL)
 
 
 def _tests(document: StudyDocument) -> list[Folded]:
@@ -288,15 +218,14 @@ def _tests(document: StudyDocument) -> list[Folded]:
 
 
 def _pairs(document: StudyDocument, key: str, found: Comparison) -> tuple[Table, ...]:
-    names = document.letters
-    samples = found.samples or 0
+    names, samples = document.letters, found.samples
     drawn = f"of {samples:,} drawn sign assignments (all, where there are at most 10,000), so 1/{samples + 1:,} or more"
     columns = [
         Column("Pair", number=False),
         Column("difference"),
         Column("t-test\u00a0p"),
         Column("Holm, t-test"),
-        Column("randomisation\u00a0p", hint=drawn if samples else ""),
+        Column("randomisation\u00a0p", hint=drawn),
         *(Column(name) for name in ("Holm, randomisation", "better", "equal", "worse")),
     ]
     seeds = any(pair.seeds for pair in found.pairs)

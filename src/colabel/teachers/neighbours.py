@@ -64,7 +64,6 @@ class NeighbourTeacher:
         if not labelled:
             return np.empty((0, self.nearest), dtype=np.int64)
         if self.by == "words":
-            queries = self.words.telling_words([[row] for row in labelled], _WORDS)
-            return self.words.rank_words(queries, self.nearest)
+            return self.words.rank_words(self.words.telling_words([[row] for row in labelled], _WORDS), self.nearest)
         queries = (torch.from_numpy(self.index.store.vectors([row])[0])[None] for row in labelled)
         return np.concatenate([self.index.search(one, self.nearest)[0] for one in queries]).astype(np.int64)
