@@ -4,7 +4,6 @@ config_sentence_transformers.json, modules.json, model.safetensors …   a stand
 README.md                   the model card
 training/log.jsonl          loss, learning rate, target entropy, throughput, dev measures
 training/summary.json       which step was kept, and why
-training/tensorboard/       the same as the log, where TensorBoard is installed
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from colabel.train.loop import (
     CHECKPOINTS,
     GRADIENT_CLIP,
     WEIGHT_DECAY,
-    Fitted,
     Job,
     check_batch,
     check_device,
@@ -209,10 +207,10 @@ def _spec(job: Job, precision: str) -> Spec:
 def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
     tell_all(not space.done(_SUMMARY))
     if not space.done(_SUMMARY):
-        fitted = run_fit(job, space.folder, progress, saved=space.keep_time)
+        model, state, kept = run_fit(job, space.folder, progress, saved=space.keep_time)
         with no_progress_bars():
-            fitted.model.save(str(space.folder), create_model_card=False)
-        summary = _summary(job, fitted)
+            model.save(str(space.folder), create_model_card=False)
+        summary = _summary(job, state.global_step, kept, evaluations(state.log_history))
         with space.file(_SUMMARY) as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(space.folder / CHECKPOINTS, ignore_errors=True)
@@ -222,16 +220,15 @@ def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progr
     return {name: value for name, value in summary.items() if name != "evaluations"}
 
 
-def _summary(job: Job, fitted: Fitted) -> dict[str, Any]:
-    found = evaluations(fitted.history)
+def _summary(job: Job, steps: int, kept: int, found: list[tuple[int, float]]) -> dict[str, Any]:
     values = dict(found)
     return {
-        "steps": fitted.steps,
-        "kept_step": fitted.kept_step,
+        "steps": steps,
+        "kept_step": kept,
         "measure": job.fit.measure if found else None,
         "start_value": values.get(0),
-        "kept_value": values.get(fitted.kept_step),
-        "stopped_early": fitted.steps < job.settings.steps,
+        "kept_value": values.get(kept),
+        "stopped_early": steps < job.settings.steps,
         "groups": len(job.groups),
         "queries": len(job.groups.candidates),
         "filled_negatives": job.groups.filled,
