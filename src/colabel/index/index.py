@@ -68,13 +68,10 @@ def build_index(
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
-        if not stored.counts["tokens"]:
-            raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
-        engine = choose_engine(index.engine, int(stored.counts["tokens"]))
+        engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset)
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
-        where = None if data is None else resolve_paths(data).as_dict()
-        return {"engine": engine, "data": where}
+        return {"engine": engine, "data": None if data is None else resolve_paths(data).as_dict()}
 
     assemble(out, SETTINGS_FILE, make)
     return Index(out, passages=dataset.passages, encoder=model)
@@ -86,15 +83,14 @@ def check_place(out: Path) -> None:
         refuse_foreign(out, _PARTS)
 
 
-def choose_engine(wanted: str, tokens: int) -> str:
+def choose_engine(wanted: str, tokens: int, dataset: Dataset) -> str:
     """The engine for a number of stored tokens; says what 'auto' chose and why."""
+    if not tokens:
+        raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
     if wanted != "auto":
         return wanted
     engine = "exact" if tokens <= EXACT_LIMIT else "ivf"
-    relation = "at most" if engine == "exact" else "more than"
-    log.debug(
-        "engine auto: %s, since the index holds %s tokens, %s %s", engine, f"{tokens:,}", relation, f"{EXACT_LIMIT:,}"
-    )
+    log.debug("engine auto: %s, since the index holds %s tokens (limit %s)", engine, f"{tokens:,}", f"{EXACT_LIMIT:,}")
     return engine
 
 
@@ -129,9 +125,9 @@ class Index:
         settings = read_settings(folder)
         if settings["shards"] is None:
             return Index(folder)
-        from colabel.index.shards import open_sharded
+        from colabel.index.shards import LocalShards, ShardedIndex, read_source
 
-        return open_sharded(folder, settings)
+        return ShardedIndex(folder, LocalShards(read_source(folder, settings)))
 
     def _open_store(self) -> TokenStore:
         return TokenStore(self.folder / "tokens")

@@ -30,10 +30,8 @@ from colabel.ranking.hybrid import fit_weight
 from colabel.settings import (
     CollectiveSettings,
     ComputeSettings,
-    DataSettings,
     DistilSettings,
     EncoderSettings,
-    IndexSettings,
     Recipe,
 )
 from colabel.systems import System
@@ -165,16 +163,8 @@ PLACES = (
 class Engine(Protocol):
     """Who does the heavy work, this process or the workers of a cluster: indexes, and scores of cross-encoders."""
 
-    def build_index(
-        self,
-        dataset: Dataset,
-        out: Path,
-        *,
-        data: DataSettings | None = None,
-        encoder: EncoderSettings | None = None,
-        index: IndexSettings | None = None,
-        progress: Progress = SILENT,
-    ) -> Index:
+    @property
+    def build_index(self) -> Callable[..., Index]:
         """As :func:`colabel.build_index`."""
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
@@ -192,7 +182,7 @@ class LocalEngine:
     """This process."""
 
     predictor = None
-    build_index = staticmethod(build_index)
+    build_index: Callable[..., Index] = staticmethod(build_index)
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
         """Open a finished index."""
@@ -205,18 +195,9 @@ class LocalEngine:
 class OpeningEngine(LocalEngine):
     """Opens what others have built: for the processes that ``torchrun`` starts beside the first, and for dry runs."""
 
-    def build_index(
-        self,
-        dataset: Dataset,
-        out: Path,
-        *,
-        data: DataSettings | None = None,
-        encoder: EncoderSettings | None = None,
-        index: IndexSettings | None = None,
-        progress: Progress = SILENT,
-    ) -> Index:
+    def build_index(self, dataset: Dataset, out: Path, *, encoder: EncoderSettings, **_: Any) -> Index:
         """Open the index of a model; whether it is of this very model is asked of its encoder."""
-        prepare_encoder(encoder or EncoderSettings(), dataset.passages, out / "encoder")
+        prepare_encoder(encoder, dataset.passages, out / "encoder")
         try:
             return Index.open(out)
         except ArtefactError:

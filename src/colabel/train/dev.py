@@ -16,7 +16,6 @@ from colabel.encode import Encoder
 from colabel.errors import DataError
 from colabel.maxsim import score_candidates
 from colabel.measures import FloatArray, mean_values, measure_run, p_text, query_differences, t_test
-from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.teachers.protocol import Teacher
 from colabel.train.groups import check_collection
@@ -48,16 +47,14 @@ class DevSet:
     dataset: Dataset
     fingerprint: str
 
-    def evaluate(
-        self, model: MultiVectorEncoder, measures: Sequence[str], progress: Progress = SILENT
-    ) -> dict[str, float]:
+    def evaluate(self, model: MultiVectorEncoder, measures: Sequence[str]) -> dict[str, float]:
         """Mean of each measure over the queries, ranked by φ of the model.
 
         Passages are encoded once each and kept in float16, as in an index.
         """
         encoder = Encoder(model)
         wanted = np.unique(self.rows[self.rows >= 0])
-        passages = encoder.encode_passages([self.dataset.passages[row].full_text for row in wanted.tolist()], progress)
+        passages = encoder.encode_passages([self.dataset.passages[row].full_text for row in wanted.tolist()])
         queries = encoder.encode_queries([self.dataset.queries[query_id] for query_id in self.query_ids])
         places = np.where(self.rows >= 0, np.searchsorted(wanted, self.rows), -1).astype(np.int64)
         scores = score_candidates(queries.vectors, passages.vectors, passages.offsets, places).numpy()
