@@ -167,12 +167,8 @@ class Encoder:
         return counts
 
     def _forward(self, texts: Sequence[str], task: str) -> dict[str, Any]:
-        prompt = self.model.prompts.get(task)
-        features = self.model.preprocess(list(texts), prompt=prompt, task=task)
-        device = self.model.device
-        features = {name: value.to(device) if hasattr(value, "to") else value for name, value in features.items()}
         with torch.inference_mode():
-            output: dict[str, Any] = self.model(features, task=task)
+            output: dict[str, Any] = self.model(features_of(self.model, texts, task), task=task)
         return output
 
     def _cut_queries(self, texts: Sequence[str]) -> int:
@@ -197,6 +193,12 @@ class Encoder:
             spelled = len(word) > 2 and word.isalpha() and not word.isascii() and len(pieces) >= len(word)
             unknown += spelled or self._tokenizer.unk_token in pieces or not pieces
         return 2 * unknown <= len(words) if words else False
+
+
+def features_of(model: MultiVectorEncoder, texts: Sequence[str], task: str) -> dict[str, Any]:
+    """What a model reads of queries or documents, with its own prompt and on its own device."""
+    features = model.preprocess(list(texts), prompt=model.prompts.get(task), task=task)
+    return {name: value.to(model.device) if hasattr(value, "to") else value for name, value in features.items()}
 
 
 def give_memory_back() -> None:
@@ -249,18 +251,11 @@ def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bo
     if not encoded.unreadable:
         return encoded
     example = texts[encoded.unreadable[0]][:60]
+    lacking = "the model's vocabulary knows less than half of the"
     if strict:
-        raise UsageError(
-            f"the model's vocabulary knows less than half of the query '{example}'; use a model for its language and "
-            "script"
-        )
-    log.warning(
-        "the model's vocabulary knows less than half of the words of %d of %d queries, such as '%s'; their rankings "
-        "mean little",
-        len(encoded.unreadable),
-        len(texts),
-        example,
-    )
+        raise UsageError(f"{lacking} query '{example}'; use a model for its language and script")
+    share = f"{len(encoded.unreadable)} of {len(texts)} queries, such as '{example}'"
+    log.warning("%s words of %s; their rankings mean little", lacking, share)
     return encoded
 
 

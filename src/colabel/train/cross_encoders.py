@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def train_cross_encoder(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Path:
-    """Train a cross-encoder on labelled passages against hard and random negatives and write it to ``out``.
+    """Train a cross-encoder on labelled passages against hard and random negatives, write it to ``out``, return that.
 
     The folder is a sentence-transformers checkpoint that gives raw logits, with ``training.jsonl`` beside it (loss,
     learning rate and gradient norm of every step). The same call continues an interrupted training from its last save
@@ -67,9 +67,6 @@ def train_cross_encoder(
     Args:
         negatives: a ranking of the split's queries over this collection, BM25's or θ's.
         model: what it is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps the lower three layers.
-
-    Returns:
-        ``out``.
     """
     settings = settings or CrossEncoderSettings()
     place = check_device(device)
@@ -96,35 +93,25 @@ def train_cross_encoder(
         groups = _groups(dataset, negatives, split, settings, seed)
         base = _load_base(weights, layers, place, seed)
         queries = [dataset.queries[query_id] for query_id in groups.candidates.query_ids]
-        texts = GroupTexts(dataset, groups)
-        train_pairs(
-            base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress, saved=space.keep_time
-        )
+        train_pairs(base, GroupTexts(dataset, groups), queries, settings, seed, space, progress)
         base.activation_fn = torch.nn.Identity()  # whoever loads it gets the scores that we get
         with no_progress_bars():
             base.save_pretrained(str(space.folder), create_model_card=False)
         counts = {"queries": len(groups.candidates), "pairs": len(groups) * groups.size, "filled": groups.filled}
-        loss = _final_loss(space.folder)
-        _warn_unless_it_learnt(model, loss, settings)
-        return {"base": model, **counts, "loss": loss}
+        losses = [line["loss"] for line in read_log(space.folder / PAIR_LOG_FILE)[-_LAST:]]
+        loss, guessing = sum(losses) / max(1, len(losses)), math.log(1 + settings.negatives)
+        if loss > _LEARNT * guessing:
+            log.warning(
+                "the cross-encoder from '%s' has hardly learnt anything in %d steps: its loss is %.3f, that of "
+                "guessing %.3f. Raise 'cross_encoder.steps', try another 'learning_rate', or name trained "
+                "'cross_encoder.checkpoints'",
+                *(model, settings.steps, loss, guessing),
+            )
+        return {"base": model, **counts, "loss": round(loss, 6)}
 
     kept = {**settings.effective(), **constants, "layers": layers, "split": split}
     build(out, Spec(STAGE, kept, inputs, seed=seed), write)
     return out
-
-
-def _warn_unless_it_learnt(model: str, loss: float, settings: CrossEncoderSettings) -> None:
-    guessing = math.log(1 + settings.negatives)
-    if loss > _LEARNT * guessing:
-        log.warning(
-            "the cross-encoder from '%s' has hardly learnt anything in %d steps: its loss is %.3f, that of "
-            "guessing %.3f. Raise 'cross_encoder.steps', try another 'learning_rate', or name "
-            "trained 'cross_encoder.checkpoints'",
-            model,
-            settings.steps,
-            loss,
-            guessing,
-        )
 
 
 def _groups(dataset: Dataset, negatives: Ranking, split: str, settings: CrossEncoderSettings, seed: int) -> Groups:
@@ -180,12 +167,6 @@ def _layers(weights: str) -> int:
         raise UsageError(f"the layers of '{weights}' cannot be counted: {reason}; name it without ':LAYERS'") from None
 
 
-def _final_loss(folder: Path) -> float:
-    """Mean loss of the last steps."""
-    losses = [float(line["loss"]) for line in read_log(folder / PAIR_LOG_FILE)[-_LAST:]]
-    return round(sum(losses) / max(1, len(losses)), 6)
-
-
 class PairLoss(torch.nn.Module):
     """The listwise loss of groups, a query with its labelled passage first: −ln softmax(s)₀, the mean over groups."""
 
@@ -219,20 +200,17 @@ class PairLoss(torch.nn.Module):
 def train_pairs(
     model: CrossEncoder,
     texts: GroupTexts,
-    settings: CrossEncoderSettings,
-    folder: Path,
-    *,
     queries: Sequence[str],
+    settings: CrossEncoderSettings,
     seed: int,
+    space: Workspace,
     progress: Progress,
-    saved: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train ``model`` in place over the groups in their order, from the last save point in ``folder`` if there is one.
+    """Train ``model`` in place over the groups in their order, from the last save point if there is one.
 
-    Args:
-        queries: all that may come, so that those too long to leave room for a passage are cut, and reported, once.
-        saved: called after each save point.
+    ``queries`` are all that may come: those too long to leave room for a passage are cut, and reported, once.
     """
+    folder = space.folder
     reader = PairReader(model, settings.max_length)
     cut = dict(zip(queries, reader.fit_queries(queries), strict=True))
 
@@ -258,7 +236,7 @@ def train_pairs(
     )
     task = progress.start("training the cross-encoder", settings.steps, "steps")
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(RunLog(folder / PAIR_LOG_FILE, task, saved))
+    trainer.add_callback(RunLog(folder / PAIR_LOG_FILE, task, space.keep_time))
     memory = memory_in_words(
         f"{settings.batch_queries} queries × {1 + settings.negatives} passages per step of the cross-encoder",
         "lower 'cross_encoder.batch_queries', 'cross_encoder.negatives' or 'cross_encoder.max_length'",

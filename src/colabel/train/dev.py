@@ -118,7 +118,9 @@ class RerankQuality:
             found = "does not differ significantly from"
         else:
             found = "beats" if after > before else "is worse than"
-        values = f"{measure} {after:.4f}, {ranker} {before:.4f}; paired t-test: {_written(p)}"
+        written = p_text(p, "not defined")
+        written = f"p = {written}" if written[0].isdigit() else written.replace("<", "p < ")
+        values = f"{measure} {after:.4f}, {ranker} {before:.4f}; paired t-test: {written}"
         return f"{found} {ranker} at ranking the top {self.depth} of {self.queries} dev queries again: {values}."
 
 
@@ -156,11 +158,6 @@ def rerank_quality(
     differences = {measure: query_differences(reranked[measure], ranked[measure]) for measure in ranked}
     deepest = max(map(len, before.values()))
     return RerankQuality(len(before), deepest, mean_values(ranked), mean_values(reranked), differences)
-
-
-def _written(p: float | None) -> str:
-    written = p_text(p, "not defined")
-    return f"p = {written}" if written[0].isdigit() else written.replace("<", "p < ")
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
