@@ -146,9 +146,12 @@ class Encoder:
                 token_ids[row] = batch_ids[place][mask[place]].numpy()
             advance(len(rows))
         offsets = np.cumsum([0, *map(len, vectors)]).astype(np.int64)
-        nothing = np.zeros((0, self.dimension), np.float16), np.zeros(0, np.int32)
-        joined = (np.concatenate([empty, *parts]) for empty, parts in zip(nothing, (vectors, token_ids), strict=True))
-        return EncodedPassages(*joined, offsets, truncated)
+        return EncodedPassages(
+            np.concatenate([np.zeros((0, self.dimension), np.float16), *vectors]),
+            np.concatenate([np.zeros(0, np.int32), *token_ids]),
+            offsets,
+            truncated,
+        )
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text with its marker, uncut; 0 for an empty text."""

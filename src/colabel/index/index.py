@@ -204,7 +204,8 @@ class Index:
             Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
         """
         self._check_width(queries)
-        if self.engine == "ivf" and not self._few(allowed):
+        few = allowed is not None and float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
+        if self.engine == "ivf" and not few:  # over few passages exact search is the better way
             return self.ivf.search(queries, k, allowed=allowed)
         scores, rows = search_exact(
             queries, self.store.shards, k, allowed=allowed, tie_ranks=self.store.tie_ranks, progress=progress
@@ -221,12 +222,6 @@ class Index:
     def _check_vectors(self, vectors: torch.Tensor) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
             raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
-
-    def _few(self, allowed: npt.NDArray[np.bool_] | None) -> bool:
-        """Whether a filter leaves so few passages that exact search over them is the better way."""
-        if allowed is None:
-            return False
-        return float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
 
     def nearest_tokens(
         self, vectors: torch.Tensor, k: int = 10

@@ -184,21 +184,19 @@ class IvfIndex:
         self, vectors: FloatArray, count: int, probes: int, *, content_only: bool = False
     ) -> tuple[FloatArray, IntArray]:
         """Nearest stored tokens over all parts: similarities and positions, nearest first, −1 where there are fewer."""
-        best = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
+        best_near, best_ids = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
         for number, part in enumerate(self._parts):
             selector = self._content[number][1] if content_only else None
             parameters = faiss.SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
             with self._lock:  # one search at a time uses all threads; two would only wait for each other
-                similarities, ids = part.search(vectors, count, params=parameters)
+                near, ids = part.search(vectors, count, params=parameters)
             ids = np.where(ids >= 0, ids + self._first_positions[number], -1)
             if number:
-                similarities, ids = (
-                    np.concatenate(both, axis=1) for both in zip(best, (similarities, ids), strict=True)
-                )
-                order = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
-                similarities, ids = (np.take_along_axis(values, order, axis=1) for values in (similarities, ids))
-            best = similarities, ids
-        return best
+                near, ids = np.concatenate([best_near, near], axis=1), np.concatenate([best_ids, ids], axis=1)
+                order = np.argsort(-near, axis=1, kind="stable")[:, :count]
+                near, ids = np.take_along_axis(near, order, axis=1), np.take_along_axis(ids, order, axis=1)
+            best_near, best_ids = near, ids
+        return best_near, best_ids
 
     @cached_property
     def _first_positions(self) -> list[int]:

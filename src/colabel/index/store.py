@@ -14,10 +14,10 @@ import bisect
 import json
 import logging
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,10 @@ from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import CODECS, Codec, stored
 from colabel.index.exact import TokenShard, score_rows
 from colabel.progress import SILENT, Progress
-from colabel.types import Passage
+
+if TYPE_CHECKING:
+    from colabel.data import PassageTable
+    from colabel.index.shard_plan import PassageSlice
 
 log = logging.getLogger(__name__)
 
@@ -41,23 +44,6 @@ _NAMED = 20  # passages that an error lists
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
-
-
-class Passages(Protocol):
-    """Consecutive passages that can be encoded: a whole collection or a part of it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the contents."""
-
-    @property
-    def ids(self) -> Iterable[str]:
-        """Their ids in order."""
-
-    def __len__(self) -> int: ...
-
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1."""
 
 
 class VectorSource(Protocol):
@@ -83,7 +69,7 @@ def store_spec(encoder: str, passages: str, storage: str, block_passages: int) -
 def build_store(
     encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
-    passages: Passages,
+    passages: PassageTable | PassageSlice,
     storage: str,
     out: Path,
     progress: Progress = SILENT,
@@ -253,7 +239,12 @@ def document_frequency(token_ids: npt.NDArray[np.int32], offsets: IntArray, voca
 
 
 def _write(
-    space: Workspace, encoder: Encoder, passages: Passages, codec: Codec, size: int, progress: Progress
+    space: Workspace,
+    encoder: Encoder,
+    passages: PassageTable | PassageSlice,
+    codec: Codec,
+    size: int,
+    progress: Progress,
 ) -> Mapping[str, Any]:
     starts = range(0, len(passages), size)
     task = progress.start("encoding passages", len(passages), "passages")
@@ -266,10 +257,10 @@ def _write(
         try:
             encoded = encoder.encode_passages([passage.full_text for passage in read], task.advance)
         except EncodingError as error:
-            ids = [f"'{read[place].id}'" for place in error.places]
-            more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+            names = [f"'{read[place].id}'" for place in error.places]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             raise DataError(
-                f"the passages {', '.join(ids[:_NAMED])}{more}, one batch, cannot be encoded: {error}. Look at them, "
+                f"the passages {', '.join(names[:_NAMED])}{more}, one batch, cannot be encoded: {error}. Look at them, "
                 "or shorten 'encoder.passage_length' if memory ran out"
             ) from error
         arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))

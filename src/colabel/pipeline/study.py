@@ -652,7 +652,7 @@ def _value(do: Stages, model: TrainedModel, pool: DevSet, file: Path) -> float:
         if do.builder.dry:
             raise Stale("distil", model.folder)
         loaded = load_checkpoint(str(model.folder), choose_device(encoder.device), torch.float32)
-        return pool.evaluate(loaded, [measure], do.progress)
+        return pool.evaluate(loaded, [measure])
 
     return measured_once(file, [model.fingerprint, pool.fingerprint, measure], evaluate)[measure]
 

@@ -232,7 +232,11 @@ def train_pairs(
     )
     arguments._n_gpu = min(1, arguments.n_gpu)  # else each batch would be split over all devices
     trainer = PairTrainer(
-        model=model, args=arguments, train_dataset=texts, loss=PairLoss(model, reader), data_collator=collate
+        model=model,
+        args=arguments,
+        train_dataset=texts,
+        loss=PairLoss(model, reader),
+        data_collator=collate,  # type: ignore[arg-type] # any function will do
     )
     task = progress.start("training the cross-encoder", settings.steps, "steps")
     trainer.remove_callback(PrinterCallback)

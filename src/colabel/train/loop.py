@@ -97,7 +97,7 @@ def fit(
         train_dataset=GroupTexts(job.dataset, job.groups),
         loss=objective,
         evaluator=DevEvaluator(job.dev, job.fit.measure) if evaluating and job.dev else None,
-        data_collator=collator_for(model),
+        data_collator=collator_for(model),  # type: ignore[arg-type] # any function will do
     )
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Keeper(job.fit.patience, evaluating=evaluating))
