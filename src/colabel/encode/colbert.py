@@ -113,8 +113,10 @@ def load_checkpoint(model: str, device: str, dtype: torch.dtype = torch.float32)
 
 def load_or_convert(model: str, settings: EncoderSettings, device: str) -> tuple[MultiVectorEncoder, bool]:
     """The encoder, and whether its projection is still without meaning (a converted plain encoder)."""
+    check_exists(model)
+    late = is_late_interaction(model)  # before it is loaded: a damaged file is named
     loaded = load_checkpoint(model, device)
-    if is_late_interaction(model):
+    if late:
         refuse_token_pooling(loaded)
         return loaded, False
     return convert_plain(loaded, settings), True
