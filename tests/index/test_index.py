@@ -51,12 +51,12 @@ def test_only_allowed_rows(index: Index, dataset: Dataset) -> None:
     assert rows[0][2:].tolist() == [-1, -1, -1]
 
 
-def test_auto_says_what_it_chose(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_says_what_it_chose(dataset: Dataset, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="colabel")
-    assert choose_engine("auto", 1000) == "exact"
-    assert choose_engine("auto", 10**9) == "ivf"
+    assert choose_engine("auto", 1000, dataset) == "exact"
+    assert choose_engine("auto", 10**9, dataset) == "ivf"
     assert "1,000,000,000 tokens" in caplog.text
-    assert choose_engine("ivf", 1000) == "ivf"
+    assert choose_engine("ivf", 1000, dataset) == "ivf"
 
 
 def test_search_shows_passages(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index import nearest_tokens as lookups
 from colabel.index import shards
 from colabel.index.exact import TokenShard, search_exact
-from colabel.index.shard_plan import ShardLayout, fetch, read_text
+from colabel.index.shard_plan import ShardLayout, fetch
 from colabel.index.shards import LocalShards, ShardedIndex, build_sharded, merge_nearest, merge_rankings, plan_shards
 from colabel.maxsim import plain
 from colabel.settings import ComputeSettings
@@ -328,19 +328,15 @@ def test_a_folder_that_is_not_seen_is_told_with_the_remedy(
         again.search(queries(whole), 5)
 
 
-def test_urls_that_hold_nothing_or_cannot_be_read(tmp_path: Path) -> None:
+def test_urls_that_hold_nothing(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="there is nothing"):
         fetch(f"file://{tmp_path}/empty", tmp_path / "here")
     assert not list(tmp_path.iterdir())
 
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ArtefactError, match=r"cannot be read .*check 'compute\.storage'"):
-        read_text(f"file://{tmp_path}/folder")
 
-
-def test_shards_hold_whole_blocks() -> None:
-    plan = ShardLayout.of(100, "c", "e", "fp16", wanted=20, block=8)
-    assert (plan.shard_passages, len(plan)) == (24, 5)
+def test_rows_have_owners() -> None:
+    plan = ShardLayout(100, 24, "c", "e", "fp16", 8)
+    assert len(plan) == 5
     assert [plan.rows(number) for number in (0, 4)] == [(0, 24), (96, 100)]
     assert plan.owners(np.array([[-1, 99], [0, 23]])).tolist() == [0, 4]
 

@@ -147,15 +147,11 @@ def test_missing_file(tmp_path: Path, dataset: Dataset) -> None:
         ScoreFileTeacher(tmp_path / "nope.tsv", dataset)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 1000])
-def test_repeated_scores_must_agree(
-    tmp_path: Path, dataset: Dataset, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_file, "_CHUNK", chunk)
+def test_repeated_scores_must_agree(tmp_path: Path, dataset: Dataset) -> None:
     text = "3 1 q1 d1 d2\n3.00001 2 q1 d1 d3\n1 2.5 q3 d5 d1\n"
     assert len(teach(tmp_path, dataset, text)) == 5
     with pytest.raises(
-        DataError, match=r":4: query 'q1', passage 'd2' has the score 1\.5 here and 1 at line 1; keep one"
+        DataError, match=r":4: query 'q1', passage 'd2' has different scores: 1 at line 1, 1\.5 at line 4; keep one"
     ):
         teach(tmp_path, dataset, text + "3 1.5 q1 d1 d2\n")
 
@@ -169,10 +165,7 @@ def test_unknown_ids_are_left_out_and_said(tmp_path: Path, dataset: Dataset, cap
     )
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 7, 10_000])
-def test_chunks_do_not_matter(tmp_path: Path, dataset: Dataset, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a plain dictionary, whatever the size of a chunk."""
-    monkeypatch.setattr(score_file, "_CHUNK", chunk)
+def test_against_a_plain_dictionary(tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_file, "_REMEMBERED", 2)
     random = np.random.default_rng(0)
     expected = {}

@@ -33,7 +33,7 @@ SHORT = CrossEncoderSettings(steps=2, batch_queries=2, negatives=2, max_length=3
 def _small_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross_encoders, "HARD_CANDIDATES", 5)
     monkeypatch.setattr(cross_encoders, "RANDOM_NEGATIVES", 0)
-    monkeypatch.setattr(cross_encoders, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("colabel.train.loop.SAVE_EVERY", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +168,7 @@ def test_ten_queries_are_learnt_by_heart(
     tiny_model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cross_encoders, "HARD_CANDIDATES", 10)
-    monkeypatch.setattr(cross_encoders, "SAVE_SECONDS", 999.0)
+    monkeypatch.setattr("colabel.train.loop.SAVE_EVERY", 100)
     others = [f"x{number}" for number in range(10)]
     negatives = rank(Everything(dataset), dataset.split_queries("train"), tmp_path / "run", only=others)
     settings = CrossEncoderSettings(steps=60, batch_queries=10, negatives=4, learning_rate=2e-3, max_length=32)
@@ -193,18 +193,18 @@ import torch
 from colabel.data import load_dataset
 from colabel.ranking import open_ranking
 from colabel.settings import CrossEncoderSettings
-from colabel.train import cross_encoders
+from colabel.train import cross_encoders, loop
 
 torch.set_num_threads(1)
-cross_encoders.HARD_CANDIDATES, cross_encoders.RANDOM_NEGATIVES, cross_encoders.SAVE_SECONDS = 5, 0, 0.0
-save = cross_encoders._Trainer._save_optimizer_and_scheduler
+cross_encoders.HARD_CANDIDATES, cross_encoders.RANDOM_NEGATIVES, loop.SAVE_EVERY = 5, 0, 1
+save = cross_encoders.PairTrainer._save_optimizer_and_scheduler
 
 def dies(self, folder):
     if folder.endswith("-4"):
         os.kill(os.getpid(), signal.SIGKILL)
     save(self, folder)
 
-cross_encoders._Trainer._save_optimizer_and_scheduler = dies
+cross_encoders.PairTrainer._save_optimizer_and_scheduler = dies
 data, ranking, model, out, settings = sys.argv[1:]
 settings = CrossEncoderSettings(**json.loads(settings))
 cross_encoders.train_cross_encoder(

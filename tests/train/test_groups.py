@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentence_transformers.multi_vector_encoder.data_collator import MultiVectorEncoderDataCollator
 
 from colabel.data import hide_labels, load_dataset
 from colabel.encode import prepare_encoder
@@ -240,16 +239,3 @@ def test_the_mask_keeps_its_weights(small: Small, model: Any) -> None:
     features = {name.removeprefix("query_"): value for name, value in batch.items() if name.startswith("query_")}
     _, mask = embed(Halve(model), features)
     assert set(mask.unique().tolist()) <= {0.0, 0.5}
-
-
-def test_the_trainers_own_collator_hands_rows_of_integers_through(model: Any) -> None:
-    """The mechanism that we rely on: lists of ints in the label column arrive as one tensor."""
-    rows = [
-        {"query": "ice", "passage": "cave", "label": [3, 10, 11]},
-        {"query": "ice", "passage": "a", "label": [4, 5, 6]},
-    ]
-    batch = MultiVectorEncoderDataCollator(preprocess_fn=model.preprocess)(rows)
-    assert batch["label"].tolist() == [[3, 10, 11], [4, 5, 6]]
-    assert batch["label"].dtype == torch.int64
-    first = model.tokenizer.convert_ids_to_tokens(batch["query_input_ids"][0].tolist())
-    assert "[unused0]" not in first, "it leaves the model's prompts out, which is why ours has them"

@@ -243,4 +243,3 @@ def test_what_the_labels_exclude() -> None:
         [False, False, False, False, False, False],
         [False, False, False, False, False, False],
     ]
-    assert not KnownPositives([]).contains(np.array([0]), np.array([0])).any()

@@ -36,7 +36,7 @@ from colabel.train import (
     open_model,
     train_theta,
 )
-from colabel.train.callbacks import drop_outdated, last_checkpoint, mark_complete
+from colabel.train.callbacks import last_checkpoint, mark_complete
 from colabel.train.loop import GroupTrainer, check_device, choose_precision
 from colabel.train.losses import Outcome
 from colabel.train.objective import teacher_scale
@@ -350,11 +350,11 @@ def test_half_written_save_points_do_not_count(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"x")
     assert last_checkpoint(tmp_path / "none") is None
-    mark_complete(tmp_path, 5)
-    mark_complete(tmp_path, 10)
+    mark_complete(tmp_path, 5, keep={10, 15})
+    mark_complete(tmp_path, 10, keep={5, 15})
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
     assert not (tmp_path / "checkpoint-15").exists()
-    drop_outdated(tmp_path, keep={10})
+    mark_complete(tmp_path, 10, keep=set())
     assert [place.name for place in tmp_path.iterdir()] == ["checkpoint-10"]
 
 
@@ -380,31 +380,6 @@ def test_progress_and_silence(small: Small, tmp_path: Path, capfd: pytest.Captur
     student(small, tmp_path / "m", progress=bar)
     assert bar.told == [("student (overlap)", 4, "steps"), 0, 1, 1, 1, 1, "closed"]
     assert capfd.readouterr().out == ""
-
-
-def test_tensorboard_where_it_is_installed(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard is not among our requirements: a stand-in takes what its writer would."""
-    told: list[Any] = []
-
-    class Writer:
-        def __init__(self, folder: str, purge_step: int | None) -> None:
-            told.append((Path(folder).name, purge_step))
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            assert math.isfinite(value)
-            told.append((name, step))
-
-        def close(self) -> None:
-            told.append("closed")
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
-    student(small, tmp_path / "m")
-    assert told[0] == ("tensorboard", None)
-    assert ("loss", 1) in told
-    assert ("target_entropy", 4) in told
-    assert told[-1] == "closed"
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert student(small, tmp_path / "none").log
 
 
 def test_the_weights_do_change_and_all_of_them(small: Small, teacher: TrainedModel) -> None:

@@ -26,7 +26,7 @@ from colabel.index.index import read_settings
 from colabel.index.shard_plan import ShardCache, ShardSource
 from colabel.index.shards import ShardedIndex, build_sharded, plan_shards, read_source
 from colabel.progress import SILENT, Progress
-from colabel.settings import ComputeSettings, DataSettings, EncoderSettings, IndexSettings
+from colabel.settings import ComputeSettings, EncoderSettings, IndexSettings
 from colabel.teachers.pair_model import PairBatch, PairModel, PairPredictor, load_cross_encoder
 from colabel.types import Passage
 
@@ -45,20 +45,12 @@ class Cluster:
         self.pool = pool or WorkerPool(settings)
 
     def build_index(
-        self,
-        dataset: Dataset,
-        out: Path,
-        *,
-        data: DataSettings | None = None,
-        encoder: EncoderSettings | None = None,
-        index: IndexSettings | None = None,
-        progress: Progress = SILENT,
+        self, dataset: Dataset, out: Path, *, encoder: EncoderSettings, index: IndexSettings, **options: Any
     ) -> Index:
         """As :func:`colabel.build_index`, in shards that the workers make; finished ones are kept."""
-        index = index or IndexSettings()
-        source = plan_shards(dataset, out, encoder or EncoderSettings(), index.storage, self.settings)
+        source = plan_shards(dataset, out, encoder, index.storage, self.settings)
         shards = ClusterShards(self.pool, self._served(source, dataset.passages))
-        return build_sharded(dataset, out, shards, data=data, engine=index.engine, progress=progress)
+        return build_sharded(dataset, out, shards, engine=index.engine, **options)
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
         """Open an index, one in shards with the workers; with its ``passages`` a lost shard can be rebuilt."""
@@ -122,10 +114,6 @@ class ClusterShards:
             while wanted in early:
                 yield early.pop(wanted)
                 wanted += 1
-
-    def with_source(self, source: ShardSource) -> ClusterShards:
-        """The same workers, other shards."""
-        return ClusterShards(self._pool, source)
 
     def _name(self, number: int) -> str:
         first, last = self.source.layout.rows(number)

@@ -12,7 +12,6 @@ queries.*.npy              query ids
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def extract(
     counts = torch.zeros(len(feedback), dtype=torch.int64)
     order = _by_size(index.store.lengths(feedback))
     groups = [order[first : first + _GROUP] for first in range(0, len(order), _GROUP)]
-    jobs = ((np.unique(feedback[group]), _Job(feedback[group], settings, seed, threads)) for group in groups)
+    jobs = ((np.unique(feedback[group]), (feedback[group], settings, seed, threads)) for group in groups)
     for group, (found, used) in zip(groups, index.over_vectors(_cluster, jobs), strict=True):
         means[group], counts[group] = torch.from_numpy(np.array(found)), torch.from_numpy(np.array(used))
     present = torch.arange(means.shape[1]) < counts[:, None]
@@ -86,18 +85,11 @@ def most_frequent(neighbours: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.asarray(neighbours[np.arange(len(neighbours)), best])
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Queries that are clustered together."""
-
-    feedback: IntArray
-    settings: CollectiveSettings
-    seed: int
-    threads: int | None
-
-
-def _cluster(vectors: VectorSource, job: _Job) -> tuple[npt.NDArray[np.float32], IntArray]:
-    means, counts = cluster_feedback(vectors, job.feedback, job.settings, seed=job.seed, threads=job.threads)
+def _cluster(
+    vectors: VectorSource, job: tuple[IntArray, CollectiveSettings, int, int | None]
+) -> tuple[npt.NDArray[np.float32], IntArray]:
+    """Queries that are clustered together, by whichever process has their vectors."""
+    means, counts = cluster_feedback(vectors, *job)
     return means.numpy(), counts.numpy()
 
 
@@ -105,7 +97,6 @@ def cluster_feedback(
     store: VectorSource,
     feedback: IntArray,
     settings: CollectiveSettings,
-    *,
     seed: int = 0,
     threads: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -178,11 +169,8 @@ def build_centroids(
         inputs["labelled"] = labels_used(labelled)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
     kept["labelled_weight"] = 3.0  # a former setting: with it, centroids of earlier versions stay up to date
-
-    def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, index, ranking, settings, labelled, seed, progress)
-
-    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
+    spec = Spec(STAGE, kept, inputs, seed=seed)
+    build(out, spec, lambda space: _write(space, index, ranking, settings, labelled, seed, progress))
     return CentroidStore(out)
 
 
@@ -238,10 +226,13 @@ def _write(
 ) -> Mapping[str, Any]:
     task = progress.start("collecting centroids", len(ranking), "queries")
     blocks = few = none = 0
-    for number, (query_ids, rows, _) in enumerate(ranking.blocks()):
+    for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
         if not space.done(f"{block_name(number)}.vectors.npy"):
-            positives = None if labelled is None else _rows(query_ids, labelled, ranking.passage_ids, index)
-            feedback = choose_feedback(np.asarray(rows), settings, positives)
+            positives = None
+            if labelled is not None:  # one that is empty or that the collection does not hold is left out
+                found_rows = (ranking.passage_ids.rows(labelled.get(query_id, ())) for query_id in query_ids)
+                positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
+            feedback = choose_feedback(np.asarray(ranked), settings, positives)
             found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
             arrays = {
                 "feedback": feedback.astype(np.int32),
@@ -262,14 +253,6 @@ def _write(
     StringTable.of(ranking.query_ids).save(space, "queries")
     counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
     return {**counts, "with_fewer_centroids": few, "without_centroids": none}
-
-
-def _rows(
-    query_ids: Sequence[str], labelled: Mapping[str, Sequence[str]], passages: StringTable, index: Index
-) -> list[list[int]]:
-    """Rows of each query's positives; one that is empty or that the collection does not hold is left out."""
-    found = (passages.rows(labelled.get(query_id, ())) for query_id in query_ids)
-    return [rows[index.store.lengths(rows) > 0].tolist() for rows in found]
 
 
 def _map(path: Path) -> npt.NDArray[Any]:

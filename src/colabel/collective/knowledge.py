@@ -44,14 +44,12 @@ class Knowledge:
     def __init__(
         self, folder: Path, index: Index | None = None, open_index: Callable[[Path], Index] = Index.open
     ) -> None:
-        table = _read(folder)
         self.folder = folder
-        self.split: str = table["split"]
-        self.settings: CollectiveSettings = table["settings"]
+        self.split, place, self.settings = _read(folder)
         self.queries = QueryStore(folder / "queries")
         self.ranking: Ranking = open_ranking(folder / "ranking")
         self._centroids = CentroidStore(folder / "centroids")
-        self._place = Path(os.path.normpath(folder.resolve() / table["index"]))
+        self._place = Path(os.path.normpath(folder.resolve() / place))
         self._index, self._open_index = index, open_index
         self.fingerprint = self._centroids.manifest.fingerprint
 
@@ -135,7 +133,13 @@ def collect(
 
     assemble(out, _FILE, make)
     knowledge = Knowledge(out, index)
-    _say_fallbacks(knowledge)
+    if none := knowledge.counts["without_centroids"]:
+        log.warning(
+            "%d of %d queries have no collective centroid (no feedback with ordinary tokens); their teacher score is "
+            "the plain score of the query",
+            none,
+            knowledge.counts["queries"],
+        )
     return knowledge
 
 
@@ -170,15 +174,8 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {
-            "query_id": self.query_id,
-            "query": self.text,
-            "beta": self.beta,
-            "feedback": [hit.as_dict() for hit in self.feedback],
-            "expansion": [dataclasses.asdict(token) for token in self.tokens],
-            "before": [hit.as_dict() for hit in self.before],
-            "after": [hit.as_dict() for hit in self.after],
-        }
+        table = dataclasses.asdict(self)
+        return {{"text": "query", "tokens": "expansion"}.get(name, name): value for name, value in table.items()}
 
 
 def inspect(knowledge: Knowledge, query_id: str, *, count: int = 5, beta: float | None = None) -> Inspection:
@@ -195,51 +192,23 @@ def inspect(knowledge: Knowledge, query_id: str, *, count: int = 5, beta: float 
     centroids = knowledge.centroids([query_id])
     weights = expansion_weights(centroids.sigma, knowledge.queries.lengths([query_id]), beta, settings.expansion_scale)
     kept = np.flatnonzero(centroids.token_ids[0] >= 0)
-    pieces = index.encoder.tokens(centroids.token_ids[0][kept].tolist())
-    tokens = [
-        ExpansionToken(
-            piece, int(centroids.token_ids[0, place]), float(centroids.sigma[0, place]), float(weights[0, place])
-        )
-        for piece, place in zip(pieces, kept, strict=True)
-    ]
-    rows, scores = index.search(query, count)
-    after_rows, after_scores = index.search(expand(query, centroids, beta, settings.expansion_scale), count)
-    return Inspection(
-        query_id,
-        text,
-        beta,
-        _feedback(index, knowledge, query_id),
-        tokens,
-        hits(index, rows[0], scores[0]),
-        hits(index, after_rows[0], after_scores[0]),
+    ids, sigma, counted = (values[0][kept].tolist() for values in (centroids.token_ids, centroids.sigma, weights))
+    tokens = [ExpansionToken(*one) for one in zip(index.encoder.tokens(ids), ids, sigma, counted, strict=True)]
+    rows = knowledge.feedback([query_id]).astype(np.int64)
+    rows = rows[:, rows[0] >= 0]
+    feedback = hits(index, rows[0], index.store.score(query, rows)[0])  # labelled ones may stand anywhere in a ranking
+    before, after = (
+        hits(index, *(values[0] for values in index.search(asked, count)))
+        for asked in (query, expand(query, centroids, beta, settings.expansion_scale))
     )
+    return Inspection(query_id, text, beta, feedback, tokens, before, after)
 
 
-def _feedback(index: Index, knowledge: Knowledge, query_id: str) -> list[Hit]:
-    """Feedback passages with φ of each; labelled ones may stand anywhere in θ's ranking."""
-    rows = knowledge.feedback([query_id])[0].astype(np.int64)
-    rows = rows[rows >= 0]
-    scores = index.store.score(knowledge.queries.vectors([query_id]), rows[None])
-    return hits(index, rows, scores[0])
-
-
-def _say_fallbacks(knowledge: Knowledge) -> None:
-    none = knowledge.counts["without_centroids"]
-    if none:
-        log.warning(
-            "%d of %d queries have no collective centroid (no feedback with ordinary tokens); their teacher score is "
-            "the plain score of the query",
-            none,
-            knowledge.counts["queries"],
-        )
-
-
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> tuple[str, str, CollectiveSettings]:
     path = folder / _FILE
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
-        settings = CollectiveSettings.from_manifest(table["settings"])
-        return {"split": str(table["split"]), "index": str(table["index"]), "settings": settings}
+        return table["split"], table["index"], CollectiveSettings.from_manifest(table["settings"])
     except FileNotFoundError:
         what = "holds no finished knowledge" if folder.is_dir() else "does not exist"
         raise ArtefactError(

@@ -17,7 +17,7 @@ import torch
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
 from colabel.data import PassageTable
-from colabel.encode.encoder import Encoder, no_progress_bars
+from colabel.encode.encoder import Encoder, features_of, no_progress_bars
 from colabel.encode.weights import check_exists, is_late_interaction, resolve_model, weights_fingerprint
 from colabel.errors import UsageError
 from colabel.settings import EncoderSettings
@@ -114,11 +114,12 @@ def load_checkpoint(model: str, device: str, dtype: torch.dtype = torch.float32)
 def load_or_convert(model: str, settings: EncoderSettings, device: str) -> tuple[MultiVectorEncoder, bool]:
     """The encoder, and whether its projection is still without meaning (a converted plain encoder)."""
     check_exists(model)
-    if is_late_interaction(model):
-        loaded = load_checkpoint(model, device)
+    late = is_late_interaction(model)  # before it is loaded: a damaged file is named
+    loaded = load_checkpoint(model, device)
+    if late:
         refuse_token_pooling(loaded)
         return loaded, False
-    return convert_plain(load_checkpoint(model, device), settings), True
+    return convert_plain(loaded, settings), True
 
 
 def convert_plain(loaded: MultiVectorEncoder, settings: EncoderSettings) -> MultiVectorEncoder:
@@ -142,19 +143,14 @@ def convert_plain(loaded: MultiVectorEncoder, settings: EncoderSettings) -> Mult
         raise UsageError(f"'encoder.dimension' is {settings.dimension}; expected at most {width}, the encoder's width")
     weight = torch.empty(settings.dimension, width)
     torch.nn.init.normal_(weight, std=0.02, generator=torch.Generator().manual_seed(PROJECTION_SEED))
-    device = loaded.device
+    place, identity = "token_embeddings", torch.nn.Identity()
     projection = Dense(
-        width,
-        settings.dimension,
-        bias=False,
-        activation_function=torch.nn.Identity(),
-        init_weight=weight,
-        module_input_name="token_embeddings",
+        width, settings.dimension, bias=False, activation_function=identity, init_weight=weight, module_input_name=place
     )
-    skipped = list(string.punctuation) if settings.skip_punctuation else []
-    modules = [transformer, projection, MultiVectorMask(skipped), Normalize(module_input_name="token_embeddings")]
+    mask = MultiVectorMask(list(string.punctuation) if settings.skip_punctuation else [])
+    modules = [transformer, projection, mask, Normalize(module_input_name=place)]
     prompts = {"query": f"{query_marker} ", "document": f"{passage_marker} "}
-    return MultiVectorEncoder(modules=modules, device=str(device), prompts=prompts)
+    return MultiVectorEncoder(modules=modules, device=str(loaded.device), prompts=prompts)
 
 
 def refuse_token_pooling(model: MultiVectorEncoder) -> None:
@@ -219,14 +215,9 @@ def sample_texts(passages: PassageTable) -> list[str]:
 
 
 def principal_directions(moments: torch.Tensor, dimension: int) -> torch.Tensor:
-    """The ``dimension`` leading eigenvectors of second moments Σ v·vᵀ, as rows.
+    """The leading eigenvectors of second moments Σ v·vᵀ, float64 [width, width], as rows: float32 [dimension, width].
 
-    Args:
-        moments: float64 [width, width].
-
-    Returns:
-        float32 [dimension, width] with orthonormal rows; signs are fixed (largest entry positive), so the same
-        vectors give the same matrix.
+    Signs are fixed (largest entry positive), so the same vectors give the same matrix.
     """
     _, directions = torch.linalg.eigh(moments)  # ascending
     leading = directions.flip(1)[:, :dimension].T
@@ -247,15 +238,10 @@ def fit_projection(model: MultiVectorEncoder, texts: Sequence[str], dimension: i
     model.eval()
     with torch.inference_mode():
         for start in range(0, len(texts), _PROJECTED_AT_ONCE):
-            batch = list(texts[start : start + _PROJECTED_AT_ONCE])
-            features = model.preprocess(batch, prompt=model.prompts["document"], task="document")
-            features = {
-                key: value.to(model.device) if hasattr(value, "to") else value for key, value in features.items()
-            }
+            features = features_of(model, texts[start : start + _PROJECTED_AT_ONCE], "document")
             mask = features["attention_mask"].bool()
             vectors = transformer(features)["token_embeddings"][mask].float()
             unit = torch.nn.functional.normalize(vectors, dim=-1).cpu().double()
             moments += unit.T @ unit
-    directions = principal_directions(moments, dimension)
     with torch.no_grad():
-        projection.linear.weight.copy_(directions)
+        projection.linear.weight.copy_(principal_directions(moments, dimension))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from colabel.errors import DataError, EncodingError, UsageError
-from colabel.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
@@ -113,24 +112,28 @@ class Encoder:
         unreadable = tuple(number for number, text in enumerate(texts) if not self._readable(text))
         return EncodedQueries(stack(vectors), stack(token_ids, -1), unreadable)
 
-    def encode_passages(self, texts: Sequence[str], progress: Progress = SILENT) -> EncodedPassages:
+    def encode_passages(
+        self, texts: Sequence[str], advance: Callable[[int], None] = lambda passages: None
+    ) -> EncodedPassages:
         """Vectors of passages, in their order, computed in batches of similar length.
 
         An empty text has no tokens. The caller bounds the memory by the number of texts it passes: about
-        260 bytes per token at 128 dimensions.
+        260 bytes per token at 128 dimensions. ``advance`` is told how many passages more are done.
         """
         lengths = self._lengths(texts)
         limit = self.passage_limit
         truncated = sum(limit is not None and length > limit for length in lengths)
         if limit is not None:
             lengths = [min(length, limit) for length in lengths]
-        vectors: list[np.ndarray | None] = [None] * len(texts)
-        token_ids: list[np.ndarray | None] = [None] * len(texts)
-        task = progress.start("encoding passages", len(texts), "passages")
+        vectors = [np.zeros((0, self.dimension), np.float16)] * len(texts)
+        token_ids = [np.zeros(0, np.int32)] * len(texts)
         for number, rows in enumerate(length_batches(lengths, self.batch_tokens)):
             if number % _BATCHES_BETWEEN_TRIMS == 0:
                 give_memory_back()
-            features = self._forward_passages([texts[row] for row in rows], rows)
+            try:
+                features = self._forward([texts[row] for row in rows], "document")
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise EncodingError(f"{type(error).__name__}: {error}", tuple(rows)) from error
             mask = features["attention_mask"].bool().cpu()
             batch_vectors = features["token_embeddings"].to(torch.float16).cpu()
             if not torch.isfinite(batch_vectors[mask]).all():
@@ -139,30 +142,13 @@ class Encoder:
                 raise EncodingError("their vectors are not finite; the model's weights are damaged", tuple(broken))
             batch_ids = features["input_ids"].to(torch.int32).cpu()
             for place, row in enumerate(rows):
-                kept = mask[place]
-                vectors[row] = batch_vectors[place][kept].numpy()
-                token_ids[row] = batch_ids[place][kept].numpy()
-            task.advance(len(rows))
-        task.close()
-        return self._join(vectors, token_ids, truncated)
-
-    def _forward_passages(self, texts: list[str], rows: list[int]) -> dict[str, Any]:
-        """A batch through the model; what the libraries below cannot do is said with the batch's places."""
-        try:
-            return self._forward(texts, "document")
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise EncodingError(f"{type(error).__name__}: {error}", tuple(rows)) from error
-
-    def _join(
-        self, vectors: list[np.ndarray | None], token_ids: list[np.ndarray | None], truncated: int
-    ) -> EncodedPassages:
-        counts = [0 if part is None else len(part) for part in vectors]
-        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
-        parts = [part for part in vectors if part is not None]
-        ids = [part for part in token_ids if part is not None]
+                vectors[row] = batch_vectors[place][mask[place]].numpy()
+                token_ids[row] = batch_ids[place][mask[place]].numpy()
+            advance(len(rows))
+        offsets = np.cumsum([0, *map(len, vectors)]).astype(np.int64)
         return EncodedPassages(
-            np.concatenate(parts) if parts else np.zeros((0, self.dimension), np.float16),
-            np.concatenate(ids) if ids else np.zeros(0, np.int32),
+            np.concatenate([np.zeros((0, self.dimension), np.float16), *vectors]),
+            np.concatenate([np.zeros(0, np.int32), *token_ids]),
             offsets,
             truncated,
         )
@@ -184,12 +170,8 @@ class Encoder:
         return counts
 
     def _forward(self, texts: Sequence[str], task: str) -> dict[str, Any]:
-        prompt = self.model.prompts.get(task)
-        features = self.model.preprocess(list(texts), prompt=prompt, task=task)
-        device = self.model.device
-        features = {name: value.to(device) if hasattr(value, "to") else value for name, value in features.items()}
         with torch.inference_mode():
-            output: dict[str, Any] = self.model(features, task=task)
+            output: dict[str, Any] = self.model(features_of(self.model, texts, task), task=task)
         return output
 
     def _cut_queries(self, texts: Sequence[str]) -> int:
@@ -214,6 +196,12 @@ class Encoder:
             spelled = len(word) > 2 and word.isalpha() and not word.isascii() and len(pieces) >= len(word)
             unknown += spelled or self._tokenizer.unk_token in pieces or not pieces
         return 2 * unknown <= len(words) if words else False
+
+
+def features_of(model: MultiVectorEncoder, texts: Sequence[str], task: str) -> dict[str, Any]:
+    """What a model reads of queries or documents, with its own prompt and on its own device."""
+    features = model.preprocess(list(texts), prompt=model.prompts.get(task), task=task)
+    return {name: value.to(model.device) if hasattr(value, "to") else value for name, value in features.items()}
 
 
 def give_memory_back() -> None:
@@ -266,18 +254,11 @@ def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bo
     if not encoded.unreadable:
         return encoded
     example = texts[encoded.unreadable[0]][:60]
+    lacking = "the model's vocabulary knows less than half of the"
     if strict:
-        raise UsageError(
-            f"the model's vocabulary knows less than half of the query '{example}'; use a model for its language and "
-            "script"
-        )
-    log.warning(
-        "the model's vocabulary knows less than half of the words of %d of %d queries, such as '%s'; their rankings "
-        "mean little",
-        len(encoded.unreadable),
-        len(texts),
-        example,
-    )
+        raise UsageError(f"{lacking} query '{example}'; use a model for its language and script")
+    share = f"{len(encoded.unreadable)} of {len(texts)} queries, such as '{example}'"
+    log.warning("%s words of %s; their rankings mean little", lacking, share)
     return encoded
 
 

@@ -52,11 +52,7 @@ class QueryStore:
 
     def text(self, query_id: str) -> str:
         """The text of a query."""
-        row = self.ids.row(query_id)
-        if row < 0:
-            examples = ", ".join(self.ids[:3])
-            raise DataError(f"{self.folder} has no query '{query_id}'; it has {len(self)}, such as {examples}")
-        return self._texts[row]
+        return self._texts[int(self._rows([query_id])[0])]
 
     def lengths(self, query_ids: Sequence[str]) -> torch.Tensor:
         """How many tokens each query has, int64 [queries]."""
@@ -66,7 +62,10 @@ class QueryStore:
         rows = self.ids.rows(query_ids)
         if (rows < 0).any():
             unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
-            raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
+            raise DataError(
+                f"{self.folder} has no query '{unknown}', but {len(self)} others, such as {', '.join(self.ids[:3])}; "
+                "collect again with the queries that are needed"
+            )
         return rows
 
 
@@ -82,47 +81,36 @@ def build_query_store(
     ``encoder`` is opened only where there is something to encode.
     """
     inputs = {"encoder": encoder_fingerprint, "queries": fingerprint(list(queries.items()))}
-
-    def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(space, encoder(), queries, progress)
-
-    build(out, Spec(STAGE, {}, inputs), write)
+    build(out, Spec(STAGE, {}, inputs), lambda space: _write(space, encoder(), queries, progress))
     return QueryStore(out)
 
 
 def _write(space: Workspace, encoder: Encoder, queries: Mapping[str, str], progress: Progress) -> Mapping[str, Any]:
     ids, texts = list(queries), list(queries.values())
-    starts = range(0, len(ids), _BLOCK)
+    parts = []
     task = progress.start("encoding queries", len(ids), "queries")
-    for number, start in enumerate(starts):
-        batch = texts[start : start + _BLOCK]
-        if not space.done(f"part-{number:05d}.npz"):
+    for number, start in enumerate(range(0, len(ids), _BLOCK)):
+        batch, name = texts[start : start + _BLOCK], f"part-{number:05d}.npz"
+        if not space.done(name):
             encoded = encode_queries_checked(encoder, batch, strict=False)
             used = encoded.token_ids >= 0
-            with space.file(f"part-{number:05d}.npz") as path, path.open("wb") as file:
+            with space.file(name) as path, path.open("wb") as file:
                 np.savez(file, vectors=encoded.vectors[used].numpy(), lengths=used.sum(dim=1).numpy())
+        parts.append(space.folder / name)
         task.advance(len(batch))
     task.close()
-    parts = [space.folder / f"part-{number:05d}.npz" for number in range(len(starts))]
-    _join(space, parts, len(ids), encoder.dimension)
+    lengths = [np.load(part, allow_pickle=False)["lengths"] for part in parts]
+    offsets = np.cumsum(np.concatenate([[0], *lengths])).astype(np.int64)
+    with space.file("offsets.npy") as path, path.open("wb") as file:
+        np.save(file, offsets, allow_pickle=False)
+    with space.file("vectors.npy") as path:  # part by part, so that memory stays that of one
+        shape = (int(offsets[-1]), encoder.dimension)
+        joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        for part, first, last in zip(parts, offsets[:-1:_BLOCK], [*offsets[_BLOCK::_BLOCK], None], strict=False):
+            joined[first:last] = np.load(part, allow_pickle=False)["vectors"]
+        joined.flush()
     StringTable.of(ids).save(space, "ids")
     StringTable.of(texts).save(space, "texts")
     for part in parts:
         part.unlink()
     return {"queries": len(ids)}
-
-
-def _join(space: Workspace, parts: Sequence[Path], queries: int, dimension: int) -> None:
-    """One array of all parts, written part by part, so that memory stays that of one."""
-    lengths = [np.load(part, allow_pickle=False)["lengths"] for part in parts]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))]).astype(np.int64)
-    with space.file("offsets.npy") as path, path.open("wb") as file:
-        np.save(file, offsets, allow_pickle=False)
-    with space.file("vectors.npy") as path:
-        joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(int(offsets[-1]), dimension))
-        first = 0
-        for part in parts:
-            vectors = np.load(part, allow_pickle=False)["vectors"]
-            joined[first : first + len(vectors)] = vectors
-            first += len(vectors)
-        joined.flush()

@@ -1,94 +1,57 @@
-"""How token vectors lie on disk: one class per ``index.storage``.
+"""How token vectors lie on disk, by the name that ``index.storage`` has for it.
 
 A codec writes some arrays with one row per token and makes float32 vectors of their rows. Engines gather rows and
-decode them block by block (:class:`colabel.maxsim.StoredVectors`), so a new storage is one more class here.
+decode them block by block (:class:`colabel.maxsim.StoredVectors`), so a new storage is one more entry here.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from colabel.maxsim import StoredVectors, copy_rows
+from colabel.maxsim import Decode, StoredVectors, copy_rows
 
 HalfArray = npt.NDArray[np.float16]
 
 
-class Codec(ABC):
-    """A storage."""
+@dataclass(frozen=True)
+class Codec:
+    """A storage.
 
-    name: ClassVar[str]
-    parts: ClassVar[tuple[str, ...]]
-    """Names of its arrays."""
-    exact: ClassVar[type[np.floating[Any]]]
-    """The smallest type that holds decoded vectors without loss."""
+    parts: names of its arrays; exact: the smallest type that holds decoded vectors without loss; encode: the arrays,
+    each [T, …], of vectors float16 [T, D]; decode: writes the vectors of gathered rows to a float32 [n, D].
+    """
 
-    @abstractmethod
-    def encode(self, vectors: HalfArray) -> tuple[npt.NDArray[Any], ...]:
-        """The arrays, each [T, …], of vectors float16 [T, D]."""
-
-    @abstractmethod
-    def decode(self, rows: Sequence[Tensor], vectors: Tensor) -> None:
-        """Write the vectors of gathered rows to ``vectors``, float32 [n, D]."""
-
-    @abstractmethod
-    def token_bytes(self, dimension: int) -> int:
-        """Bytes of a stored vector."""
+    parts: tuple[str, ...]
+    exact: type[np.floating[Any]]
+    encode: Callable[[HalfArray], tuple[npt.NDArray[Any], ...]]
+    decode: Decode
 
 
-class HalfCodec(Codec):
-    """``fp16``: every entry as float16."""
-
-    name = "fp16"
-    parts = ("vectors",)
-    exact = np.float16
-
-    def encode(self, vectors: HalfArray) -> tuple[HalfArray]:
-        """The vectors themselves."""
-        return (vectors,)
-
-    def decode(self, rows: Sequence[Tensor], vectors: Tensor) -> None:
-        """The same numbers as float32."""
-        copy_rows(rows, vectors)
-
-    def token_bytes(self, dimension: int) -> int:
-        """Two for each dimension."""
-        return 2 * dimension
+def _in_steps(vectors: HalfArray) -> tuple[npt.NDArray[np.int8], HalfArray]:
+    """Each vector in 255 steps between ± its largest entry, int8 [T, D], and a scale float16 [T]."""
+    values = vectors.astype(np.float32)
+    scales = (np.abs(values).max(axis=1, initial=0.0) / 127.0).astype(np.float16)
+    steps = np.where(scales > 0, scales, 1).astype(np.float32)
+    return np.clip(np.rint(values / steps[:, None]), -127, 127).astype(np.int8), scales
 
 
-class ByteCodec(Codec):
-    """``int8``: each vector in 255 steps between ± its largest entry, and a scale; vector ≈ int8 · scale."""
-
-    name = "int8"
-    parts = ("vectors", "scales")
-    exact = np.float32
-
-    def encode(self, vectors: HalfArray) -> tuple[npt.NDArray[np.int8], HalfArray]:
-        """Steps int8 [T, D] and scales float16 [T]."""
-        values = vectors.astype(np.float32)
-        scales = (np.abs(values).max(axis=1, initial=0.0) / 127.0).astype(np.float16)
-        steps = np.where(scales > 0, scales, 1).astype(np.float32)
-        return np.clip(np.rint(values / steps[:, None]), -127, 127).astype(np.int8), scales
-
-    def decode(self, rows: Sequence[Tensor], vectors: Tensor) -> None:
-        """Steps times scales."""
-        steps, scales = rows
-        vectors.copy_(steps)
-        vectors *= scales.to(torch.float32)[:, None]
-
-    def token_bytes(self, dimension: int) -> int:
-        """One for each dimension, two for the scale."""
-        return dimension + 2
+def _from_steps(rows: Sequence[Tensor], vectors: Tensor) -> None:
+    steps, scales = rows
+    vectors.copy_(steps)
+    vectors *= scales.to(torch.float32)[:, None]
 
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (HalfCodec(), ByteCodec())}
-"""Every storage by the name that ``index.storage`` has for it."""
+CODECS = {
+    "fp16": Codec(("vectors",), np.float16, lambda vectors: (vectors,), copy_rows),
+    "int8": Codec(("vectors", "scales"), np.float32, _in_steps, _from_steps),
+}
 
 
 def stored(codec: Codec, arrays: Sequence[npt.NDArray[Any]], dimension: int) -> StoredVectors:

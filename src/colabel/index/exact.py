@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import faiss
@@ -38,6 +37,8 @@ from colabel.workers import Workers
 if TYPE_CHECKING:
     from colabel.index.store import TokenStore
 
+BATCH_TOKENS = 4096  # query tokens, in whole queries, scored against a block of passages once it is read
+WINDOW_TOKENS = 2**18  # passage tokens sorted by length together
 _WINDOW_PASSAGES = 2**13  # keeps the ranking of 256 queries, all temporaries together, below 256 MB
 NOTHING = -(2**63)
 """The key of no passage, below that of any passage."""
@@ -47,12 +48,10 @@ _LAST_ROW = 2**32 - 1  # a key has 32 bits for the row number
 
 @dataclass(frozen=True)
 class TokenShard:
-    """Token vectors of consecutive passages.
+    """Token vectors of consecutive passages, one after another.
 
-    Attributes:
-        vectors: of ``T`` tokens, passages one after another.
-        offsets: ``[n + 1]`` int64; passage ``p`` of the shard has the tokens ``offsets[p]`` to ``offsets[p + 1]``.
-        first_row: row number of the shard's first passage in the collection.
+    Passage ``p`` of the shard has the tokens ``offsets[p]`` to ``offsets[p + 1]`` (int64 ``[n + 1]``) and the row
+    ``first_row + p`` of the collection.
     """
 
     vectors: StoredVectors
@@ -60,37 +59,11 @@ class TokenShard:
     first_row: int = 0
 
     def __post_init__(self) -> None:
-        if self.offsets.ndim != 1 or self.offsets.dtype != np.int64 or len(self.offsets) == 0:
-            raise UsageError(f"offsets must be int64 [n + 1], not {self.offsets.dtype} {self.offsets.shape}")
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.vectors) or (np.diff(self.offsets) < 0).any():
             raise UsageError(f"offsets must rise from 0 to the number of token vectors, {len(self.vectors)}")
-        if self.first_row < 0 or self.first_row + len(self) - 1 > _LAST_ROW:
-            raise UsageError(f"row numbers must lie between 0 and {_LAST_ROW}; the shard starts at {self.first_row}")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-
-@dataclass(frozen=True)
-class Blocking:
-    """How much is worked on at a time: decides speed and memory, never results.
-
-    Attributes:
-        passage_tokens: passage tokens in a block, per thread.
-        query_tokens: query tokens scored at once against a block.
-        batch_tokens: query tokens (in whole queries, at most 256) scored against a block once it is read.
-        window_tokens: passage tokens sorted by length together, at most 8,192 passages.
-    """
-
-    passage_tokens: int = BLOCK_TOKENS
-    query_tokens: int = BLOCK_QUERY_TOKENS
-    batch_tokens: int = 4096
-    window_tokens: int = 2**18
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
 
 
 def search_exact(
@@ -100,7 +73,6 @@ def search_exact(
     *,
     allowed: npt.NDArray[np.bool_] | None = None,
     tie_ranks: npt.NDArray[np.int32] | None = None,
-    blocking: Blocking | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Tensor, Tensor]:
@@ -109,10 +81,8 @@ def search_exact(
     Args:
         queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
         shards: the collection, in any order; no row may be in two of them.
-        k: how many passages to return.
         allowed: bool mask over row numbers; passages where it is False are neither read nor returned.
         tie_ranks: int32 ``[rows]``, a permutation: of equal scores the smaller rank comes first. None: row numbers.
-        blocking: block sizes; None: those that are fastest on the reference machine.
         threads: how many threads work; None: as many as torch would use.
         progress: counts (query, passage) pairs.
 
@@ -120,25 +90,27 @@ def search_exact(
         Scores ``[Q, k]`` float32 and row numbers ``[Q, k]`` int64, best first, equal scores in the order
         of ``tie_ranks``. With fewer than k passages the rest is −∞ and −1. Empty passages are never returned.
     """
-    blocking = blocking or Blocking()
-    _check(queries, shards, k, allowed)
+    for shard in shards:
+        check_queries(queries, shard.vectors.dimension)
     best = torch.full((len(queries), k), NOTHING)
-    batch = max(1, min(256, blocking.batch_tokens // max(1, queries.shape[1])))
+    batch = max(1, min(256, BATCH_TOKENS // max(1, queries.shape[1])))
     task = progress.start("search", len(queries) * sum(len(_kept(shard, allowed)) for shard in shards), "pairs")
     try:
         with Workers(threads) as workers:
             for shard in shards:
-                for window in _windows(shard, _kept(shard, allowed), blocking.window_tokens):
+                for passages in _windows(shard, _kept(shard, allowed)):
+                    rows = shard.first_row + passages
+                    ranks = torch.from_numpy(rows if tie_ranks is None else tie_ranks[rows].astype(np.int64))
                     for first in range(0, len(queries), batch):
                         part = queries[first : first + batch]
-                        scores = _score(part, window, workers, blocking)
-                        ranks = window.rows if tie_ranks is None else tie_ranks[window.rows].astype(np.int64)
-                        best[first : first + batch] = _merge(best[first : first + batch], scores, ranks)
-                        task.advance(len(part) * len(window.rows))
+                        keys = encode_keys(_score(part, shard, passages, workers), ranks)
+                        found = keys.topk(min(k, keys.shape[1])).values
+                        best[first : first + batch] = torch.cat([best[first : first + batch], found], 1).topk(k).values
+                        task.advance(len(part) * len(rows))
     finally:
         task.close()
-    scores, rows = decode_keys(best)
-    return scores, rows if tie_ranks is None else rows_of_ranks(rows, tie_ranks)
+    scores, found_ranks = decode_keys(best)
+    return scores, found_ranks if tie_ranks is None else rows_of_ranks(found_ranks, tie_ranks)
 
 
 def rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
@@ -148,23 +120,18 @@ def rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
     return torch.where(ranks >= 0, torch.from_numpy(inverse)[ranks.clamp(min=0)], -1)
 
 
-def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *, threads: int | None = None) -> Tensor:
-    """Score every query against its own passages, wherever they are stored.
+def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray) -> Tensor:
+    """Score every query ``[Q, Lq, D]`` against its own passages, row numbers ``[Q, C]``, wherever they are stored.
 
-    Args:
-        queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
-        shards: the collection; no row may be in two of them.
-        rows: ``[Q, C]`` int64 row numbers of the collection; −1 where a query has fewer than others.
-        threads: how many threads work; None: as many as torch would use.
-
-    Returns:
-        ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
+    ``shards`` come in the order of their rows. Returns ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
     """
-    check_queries(queries, shards[0].vectors.dimension if shards else queries.shape[-1])
     if len(shards) == 1 and shards[0].first_row == 0:
-        shard = shards[0]
-        return score_candidates(queries, shard.vectors, shard.offsets, rows, threads=threads)
-    owners = _owners(shards, rows)
+        return score_candidates(queries, shards[0].vectors, shards[0].offsets, rows)
+    check_queries(queries, shards[0].vectors.dimension if shards else queries.shape[-1])
+    owners = np.searchsorted([shard.first_row for shard in shards], rows, side="right") - 1
+    end = shards[-1].first_row + len(shards[-1]) if shards else 0
+    if rows.size and rows.max() >= end:
+        raise UsageError(f"row {rows.max()} is in no shard (−1 stands for no passage)")
     scores = np.full(rows.shape, -np.inf, dtype=np.float32)
     stores = [shard.vectors for shard in shards]
 
@@ -173,16 +140,16 @@ def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray, *,
         for number in numbers:
             scorer.use(queries[number : number + 1])
             pieces = []
-            filled = np.flatnonzero(owners[number] >= 0)
+            filled = np.flatnonzero(rows[number] >= 0)
             for row, owner in zip(rows[number, filled].tolist(), owners[number, filled].tolist(), strict=True):
-                shard = shards[owner]
-                place = row - shard.first_row
-                pieces.append((owner, int(shard.offsets[place]), int(shard.offsets[place + 1])))
-            lengths = np.array([end - start for _, start, end in pieces], dtype=np.int64)
+                place = row - shards[owner].first_row
+                start, stop = shards[owner].offsets[place : place + 2].tolist()
+                pieces.append((owner, start, stop))
+            lengths = np.array([stop - start for _, start, stop in pieces], dtype=np.int64)
             for chunk in chunks_by_length(lengths, queries.shape[1]):
                 scores[number, filled[np.concatenate(chunk)]] = scorer.score_pieces(stores, pieces, chunk)[:, 0]
 
-    with Workers(threads) as workers:
+    with Workers() as workers:
         workers.share(range(len(queries)), work)
     return torch.from_numpy(scores)
 
@@ -221,44 +188,6 @@ def limited_threads(threads: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before[1])
 
 
-def _owners(shards: Sequence[TokenShard], rows: IntArray) -> IntArray:
-    """The number of the shard that holds each row, −1 where the row is −1."""
-    firsts = np.array([shard.first_row for shard in shards], dtype=np.int64)
-    order = np.argsort(firsts, kind="stable")
-    place = np.searchsorted(firsts[order], rows, side="right") - 1
-    owners = np.where(rows >= 0, order[np.maximum(place, 0)], -1) if len(shards) else np.full(rows.shape, -1)
-    ends = firsts + np.array([len(shard) for shard in shards], dtype=np.int64)
-    lost = (rows < -1) | ((rows >= 0) & ((place < 0) | (rows >= ends[owners]))) if len(shards) else rows != -1
-    if lost.any():
-        raise UsageError(f"row {rows[lost][0]} is in no shard (−1 stands for no passage)")
-    return owners
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Passages of a shard that are scored together: where they start, how long they are, their row numbers."""
-
-    vectors: StoredVectors
-    starts: IntArray
-    lengths: IntArray
-    rows: IntArray
-
-
-def _check(queries: Tensor, shards: Sequence[TokenShard], k: int, allowed: npt.NDArray[np.bool_] | None) -> None:
-    check_queries(queries, queries.shape[-1])
-    if k < 1:
-        raise UsageError(f"k must be at least 1, not {k}")
-    for shard in shards:
-        check_queries(queries, shard.vectors.dimension)
-    ranges = sorted((shard.first_row, shard.first_row + len(shard)) for shard in shards if len(shard))
-    for (_, end), (start, _) in pairwise(ranges):
-        if start < end:
-            raise UsageError(f"two shards hold row {start}")
-    rows = ranges[-1][1] if ranges else 0
-    if allowed is not None and (allowed.dtype != np.bool_ or allowed.ndim != 1 or len(allowed) < rows):
-        raise UsageError(f"allowed must be bool [{rows}] or longer, not {allowed.dtype} {allowed.shape}")
-
-
 def _kept(shard: TokenShard, allowed: npt.NDArray[np.bool_] | None) -> IntArray:
     """Passages of the shard that have tokens and are allowed, as places in the shard."""
     keep = shard.offsets[1:] > shard.offsets[:-1]
@@ -267,40 +196,31 @@ def _kept(shard: TokenShard, allowed: npt.NDArray[np.bool_] | None) -> IntArray:
     return np.flatnonzero(keep)
 
 
-def _windows(shard: TokenShard, passages: IntArray, window_tokens: int) -> Iterator[_Window]:
-    starts = shard.offsets[passages]
-    lengths = shard.offsets[passages + 1] - starts
+def _windows(shard: TokenShard, passages: IntArray) -> Iterator[IntArray]:
+    """Passages that are sorted by length and scored together."""
+    lengths = np.diff(shard.offsets)[passages]
     ends = np.cumsum(lengths)
     first = 0
     while first < len(passages):
-        budget = ends[first] - lengths[first] + window_tokens
+        budget = ends[first] - lengths[first] + WINDOW_TOKENS
         last = min(max(first + 1, int(np.searchsorted(ends, budget, side="right"))), first + _WINDOW_PASSAGES)
-        here = slice(first, last)
-        yield _Window(shard.vectors, starts[here], lengths[here], shard.first_row + passages[here])
+        yield passages[first:last]
         first = last
 
 
-def _score(queries: Tensor, window: _Window, workers: Workers, blocking: Blocking) -> Tensor:
-    """Scores ``[Q, n]`` of a batch of queries against the passages of a window."""
-    scores = np.empty((len(window.rows), len(queries)), dtype=np.float32)
-    tokens = len(queries) * queries.shape[1]
+def _score(queries: Tensor, shard: TokenShard, passages: IntArray, workers: Workers) -> Tensor:
+    """Scores ``[Q, n]`` of a batch of queries against passages of a shard."""
+    starts = shard.offsets[passages]
+    lengths = shard.offsets[passages + 1] - starts
+    scores = np.empty((len(passages), len(queries)), dtype=np.float32)
 
     def work(chunks: Iterator[list[IntArray]]) -> None:
-        scorer = Scorer(queries, block_tokens=blocking.passage_tokens, block_query_tokens=blocking.query_tokens)
+        scorer = Scorer(queries, block_tokens=BLOCK_TOKENS, block_query_tokens=BLOCK_QUERY_TOKENS)
         for chunk in chunks:
-            found = scorer.score_stored(window.vectors, window.starts, window.lengths, chunk)
-            scores[np.concatenate(chunk)] = found
+            scores[np.concatenate(chunk)] = scorer.score_stored(shard.vectors, starts, lengths, chunk)
 
-    workers.share(chunks_by_length(window.lengths, tokens, blocking.passage_tokens), work)
+    workers.share(chunks_by_length(lengths, len(queries) * queries.shape[1], BLOCK_TOKENS), work)
     return torch.from_numpy(scores).T
-
-
-def _merge(best: Tensor, scores: Tensor, rows: IntArray) -> Tensor:
-    """The k largest of the keys ``best [Q, k]`` and those of passages ``rows [n]`` with ``scores [Q, n]``."""
-    keys = encode_keys(scores, torch.from_numpy(rows))
-    k = best.shape[1]
-    best_here = keys.topk(min(k, keys.shape[1])).values
-    return torch.cat([best, best_here], dim=1).topk(k).values
 
 
 def encode_keys(scores: Tensor, rows: Tensor) -> Tensor:

@@ -68,13 +68,10 @@ def build_index(
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
-        if not stored.counts["tokens"]:
-            raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
-        engine = choose_engine(index.engine, int(stored.counts["tokens"]))
+        engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset)
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
-        where = None if data is None else resolve_paths(data).as_dict()
-        return {"engine": engine, "data": where}
+        return {"engine": engine, "data": None if data is None else resolve_paths(data).as_dict()}
 
     assemble(out, SETTINGS_FILE, make)
     return Index(out, passages=dataset.passages, encoder=model)
@@ -86,15 +83,14 @@ def check_place(out: Path) -> None:
         refuse_foreign(out, _PARTS)
 
 
-def choose_engine(wanted: str, tokens: int) -> str:
+def choose_engine(wanted: str, tokens: int, dataset: Dataset) -> str:
     """The engine for a number of stored tokens; says what 'auto' chose and why."""
+    if not tokens:
+        raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
     if wanted != "auto":
         return wanted
     engine = "exact" if tokens <= EXACT_LIMIT else "ivf"
-    relation = "at most" if engine == "exact" else "more than"
-    log.debug(
-        "engine auto: %s, since the index holds %s tokens, %s %s", engine, f"{tokens:,}", relation, f"{EXACT_LIMIT:,}"
-    )
+    log.debug("engine auto: %s, since the index holds %s tokens (limit %s)", engine, f"{tokens:,}", f"{EXACT_LIMIT:,}")
     return engine
 
 
@@ -129,9 +125,9 @@ class Index:
         settings = read_settings(folder)
         if settings["shards"] is None:
             return Index(folder)
-        from colabel.index.shards import open_sharded
+        from colabel.index.shards import LocalShards, ShardedIndex, read_source
 
-        return open_sharded(folder, settings)
+        return ShardedIndex(folder, LocalShards(read_source(folder, settings)))
 
     def _open_store(self) -> TokenStore:
         return TokenStore(self.folder / "tokens")
@@ -208,7 +204,8 @@ class Index:
             Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
         """
         self._check_width(queries)
-        if self.engine == "ivf" and not self._few(allowed):
+        few = allowed is not None and float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
+        if self.engine == "ivf" and not few:  # over few passages exact search is the better way
             return self.ivf.search(queries, k, allowed=allowed)
         scores, rows = search_exact(
             queries, self.store.shards, k, allowed=allowed, tie_ranks=self.store.tie_ranks, progress=progress
@@ -225,12 +222,6 @@ class Index:
     def _check_vectors(self, vectors: torch.Tensor) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
             raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
-
-    def _few(self, allowed: npt.NDArray[np.bool_] | None) -> bool:
-        """Whether a filter leaves so few passages that exact search over them is the better way."""
-        if allowed is None:
-            return False
-        return float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
 
     def nearest_tokens(
         self, vectors: torch.Tensor, k: int = 10

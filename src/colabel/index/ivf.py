@@ -26,7 +26,7 @@ import torch
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
-from colabel.index.exact import rescore
+from colabel.index.exact import TokenShard, rescore
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
 
@@ -96,11 +96,8 @@ class IvfIndex:
         self.manifest = read_manifest(folder, STAGE)
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
-        try:
-            self.lists, parts = int(self.manifest.counts["lists"]), int(self.manifest.counts["parts"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"{folder} was not written by this version ({error}); build the index again") from None
-        self.probes = probes or default_probes(self.lists)
+        self.lists, parts = self.manifest.counts["lists"], self.manifest.counts["parts"]
+        self.probes = probes or max(16, self.lists // 256)  # enough for 0.99 of the exact top 10 on real collections
         self.token_depth = token_depth
         self.candidates = candidates
         self.rows: npt.NDArray[np.int32] = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
@@ -159,7 +156,8 @@ class IvfIndex:
 
         def gather(number: int) -> None:
             here = slice(number * length, (number + 1) * length)
-            found = best_candidates(similarities[here], self._rows_of(positions[here]), count, allowed)
+            rows = np.where(positions[here] >= 0, self.rows[np.maximum(positions[here], 0)], -1)
+            found = best_candidates(similarities[here], rows, count, allowed)
             proposed[number, : len(found)] = found
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -168,51 +166,42 @@ class IvfIndex:
 
     def nearest_tokens(self, vectors: torch.Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
         """See :meth:`colabel.index.Index.nearest_tokens`; the nearest by quantised vectors are compared exactly."""
-        parts = [self._nearest(vectors[start : start + _LOOKED_UP], k) for start in range(0, len(vectors), _LOOKED_UP)]
-        if not parts:
-            return np.zeros((0, k), np.int32), np.zeros((0, k), np.float32)
-        ids, nearest = zip(*parts, strict=True)
-        return np.concatenate(ids), np.concatenate(nearest)
-
-    def _nearest(self, vectors: torch.Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        ids = np.full((len(vectors), k), -1, dtype=np.int32)
+        nearest = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         wanted = min(8 * k + 64, self._store.tokens)
-        flat = np.ascontiguousarray(vectors.numpy(), dtype=np.float32)
-        _, positions = self._lookup(flat, wanted, NEAREST_PROBES, content_only=True)
-        ids = np.full((len(flat), k), -1, dtype=np.int32)
-        nearest = np.full((len(flat), k), -np.inf, dtype=np.float32)
-        exact = self._similarities(flat, positions)
-        order = np.lexsort((positions, -exact), axis=1)[:, :k]
-        kept = np.take_along_axis(positions, order, axis=1)
-        values = np.take_along_axis(exact, order, axis=1)
-        tokens = self._store.token_ids_at(np.maximum(kept, 0))
-        ids[:, : kept.shape[1]] = np.where(kept >= 0, tokens, -1)
-        nearest[:, : kept.shape[1]] = values
+        for start in range(0, len(vectors), _LOOKED_UP):
+            flat = np.ascontiguousarray(vectors[start : start + _LOOKED_UP].numpy(), dtype=np.float32)
+            _, positions = self._lookup(flat, wanted, NEAREST_PROBES, content_only=True)
+            exact = self._similarities(flat, positions)
+            order = np.lexsort((positions, -exact), axis=1)[:, :k]
+            kept = np.take_along_axis(positions, order, axis=1)
+            here = (slice(start, start + len(flat)), slice(0, kept.shape[1]))
+            ids[here] = np.where(kept >= 0, self._store.token_ids_at(np.maximum(kept, 0)), -1)
+            nearest[here] = np.take_along_axis(exact, order, axis=1)
         return ids, nearest
 
     def _lookup(
         self, vectors: FloatArray, count: int, probes: int, *, content_only: bool = False
     ) -> tuple[FloatArray, IntArray]:
         """Nearest stored tokens over all parts: similarities and positions, nearest first, −1 where there are fewer."""
-        best: tuple[FloatArray, IntArray] | None = None
+        best_near, best_ids = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
         for number, part in enumerate(self._parts):
             selector = self._content[number][1] if content_only else None
             parameters = faiss.SearchParametersIVF(nprobe=min(probes, self.lists), sel=selector)
             with self._lock:  # one search at a time uses all threads; two would only wait for each other
-                similarities, ids = part.search(vectors, count, params=parameters)
-            if self._first_positions[number]:
-                ids = np.where(ids >= 0, ids + self._first_positions[number], -1)
-            best = (similarities, ids) if best is None else _nearer(best, (similarities, ids), count)
-        if best is None:
-            raise ArtefactError(f"{self.folder} has no parts; build the index again")
-        return best
+                near, ids = part.search(vectors, count, params=parameters)
+            ids = np.where(ids >= 0, ids + self._first_positions[number], -1)
+            if number:
+                near, ids = np.concatenate([best_near, near], axis=1), np.concatenate([best_ids, ids], axis=1)
+                order = np.argsort(-near, axis=1, kind="stable")[:, :count]
+                near, ids = np.take_along_axis(near, order, axis=1), np.take_along_axis(ids, order, axis=1)
+            best_near, best_ids = near, ids
+        return best_near, best_ids
 
     @cached_property
     def _first_positions(self) -> list[int]:
         sizes = [part.ntotal for part in self._parts]
         return [0, *np.cumsum(sizes)[:-1].tolist()]
-
-    def _rows_of(self, positions: IntArray) -> npt.NDArray[np.int32]:
-        return np.where(positions >= 0, self.rows[np.maximum(positions, 0)], -1).astype(np.int32)
 
     def _similarities(self, vectors: FloatArray, positions: IntArray) -> FloatArray:
         """Exact dot products with the stored vectors at ``positions`` [n, c]; −∞ where a position is −1."""
@@ -235,16 +224,6 @@ class IvfIndex:
         return selectors
 
 
-def _nearer(
-    first: tuple[FloatArray, IntArray], second: tuple[FloatArray, IntArray], count: int
-) -> tuple[FloatArray, IntArray]:
-    """The ``count`` nearest of two look-ups of the same vectors."""
-    similarities = np.concatenate([first[0], second[0]], axis=1)
-    positions = np.concatenate([first[1], second[1]], axis=1)
-    order = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(positions, order, axis=1)
-
-
 def _open_part(file: Path) -> Any:
     """Map a part from disk: its lists are read when they are searched, and shared between processes."""
     part = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
@@ -252,11 +231,6 @@ def _open_part(file: Path) -> Any:
     if hasattr(lists, "prefetch_nthread"):
         lists.prefetch_nthread = 0  # the system reads ahead; faiss would start 32 threads for every search
     return part
-
-
-def default_probes(lists: int) -> int:
-    """Lists searched for a query token: enough for 0.99 of the exact top 10 on real collections."""
-    return max(16, lists // 256)
 
 
 def best_candidates(
@@ -302,21 +276,21 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
     task = progress.start("building the approximate index", store.tokens, "tokens")
     parts = list(_parts(store))
     for number, shards in enumerate(parts):
-        tokens = sum(len(store.shards[shard].vectors) for shard in shards)
         if not space.done(f"part-{number:05d}.faiss"):
             part = faiss.read_index(str(space.folder / "coarse.faiss"))
-            for shard in shards:
-                for first in range(0, len(store.shards[shard].vectors), _ADD_BLOCK):
-                    last = min(first + _ADD_BLOCK, len(store.shards[shard].vectors))
-                    part.add(store.shards[shard].vectors.vectors(slice(first, last)))
-                    task.advance(last - first)
+            for vectors in (shard.vectors for shard in shards):
+                for first in range(0, len(vectors), _ADD_BLOCK):
+                    part.add(vectors.vectors(slice(first, min(first + _ADD_BLOCK, len(vectors)))))
             with space.file(f"part-{number:05d}.faiss") as path:
                 faiss.write_index(part, str(path))
-        else:
-            task.advance(tokens)
+        task.advance(sum(len(shard.vectors) for shard in shards))
     task.close()
     with space.file("rows.npy") as path:
-        _write_rows(path, store)
+        rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(store.tokens,))
+        for first, shard in zip(store.first_tokens, store.shards, strict=False):
+            numbers = np.arange(shard.first_row, shard.first_row + len(shard), dtype=np.int32)
+            rows[first : first + len(shard.vectors)] = np.repeat(numbers, np.diff(shard.offsets))
+        rows.flush()
     return {"lists": lists, "parts": len(parts), "tokens": store.tokens}
 
 
@@ -333,24 +307,15 @@ def _train(store: TokenStore, lists: int) -> Any:
     return index
 
 
-def _parts(store: TokenStore) -> Iterator[list[int]]:
+def _parts(store: TokenStore) -> Iterator[list[TokenShard]]:
     """Consecutive shards, together at most _PART_TOKENS tokens (a larger shard stands alone)."""
-    group: list[int] = []
+    group: list[TokenShard] = []
     tokens = 0
-    for number, shard in enumerate(store.shards):
+    for shard in store.shards:
         if group and tokens + len(shard.vectors) > _PART_TOKENS:
             yield group
             group, tokens = [], 0
-        group.append(number)
+        group.append(shard)
         tokens += len(shard.vectors)
     if group:
         yield group
-
-
-def _write_rows(path: Path, store: TokenStore) -> None:
-    """The passage of every stored token, shard by shard."""
-    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(store.tokens,))
-    for first, shard in zip(store.first_tokens, store.shards, strict=False):
-        numbers = np.arange(shard.first_row, shard.first_row + len(shard), dtype=np.int32)
-        rows[first : first + len(shard.vectors)] = np.repeat(numbers, np.diff(shard.offsets))
-    rows.flush()

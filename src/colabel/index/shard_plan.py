@@ -7,6 +7,7 @@ passages: one that was lost comes back by the same code that made it first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -55,7 +56,10 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Which passages are in which shard, and all that their vectors depend on."""
+    """Which passages are in which shard, and all that their vectors depend on.
+
+    Shards hold whole blocks of ``block_passages``, so every vector is the same as in an index of one piece.
+    """
 
     passages: int
     shard_passages: int
@@ -63,14 +67,6 @@ class ShardLayout:
     encoder: str
     storage: str
     block_passages: int
-
-    @classmethod
-    def of(cls, passages: int, collection: str, encoder: str, storage: str, wanted: int, block: int) -> ShardLayout:
-        """Shards of about ``wanted`` passages.
-
-        They hold whole blocks, which are encoded together: so every vector is the same as in an index of one piece.
-        """
-        return cls(passages, -(-wanted // block) * block, collection, encoder, storage, block)
 
     def __len__(self) -> int:
         return len(range(0, self.passages, self.shard_passages))
@@ -98,11 +94,6 @@ class ShardLayout:
         """Names the passages of a shard."""
         return fingerprint([self.collection, *self.rows(number)])
 
-    def store_fingerprint(self, number: int) -> str:
-        """The fingerprint of a shard's finished store."""
-        part = self.part_fingerprint(number)
-        return store_spec(self.encoder, part, self.storage, self.block_passages).fingerprint
-
 
 @dataclass(frozen=True)
 class ShardSource:
@@ -128,7 +119,7 @@ class ShardSource:
 
     def publish_encoder(self, folder: Path) -> None:
         """Put the encoder beside shards that are kept at a URL, so that they can be made and opened anywhere."""
-        if self.remote is not None and read_text(f"{self.remote}/{_ENCODER}/{_MANIFEST}") is None:
+        if self.remote is not None and not is_at(f"{self.remote}/{_ENCODER}/{_MANIFEST}"):
             publish(folder, f"{self.remote}/{_ENCODER}", last=_MANIFEST)
 
 
@@ -173,11 +164,6 @@ class ShardCache:
             self._shards.popitem(last=False)
         return self._shards[key]
 
-    def encoder(self, source: ShardSource) -> Encoder:
-        """The model of an index; the last one stays loaded."""
-        folder = self._encoder_folder(source)
-        return self.keep("encoder", source.layout.encoder, lambda: open_encoder(folder, source.encoder))
-
     def keep(self, kind: str, key: str, make: Callable[[], T]) -> T:
         """What ``make`` made for ``key``; of each kind the last one is kept."""
         if self._kept.get(kind, ("", None))[0] != key:
@@ -198,7 +184,7 @@ class ShardCache:
             return folder
         with patient_lock(folder.with_name(f".{folder.name}.lock")):
             found = _engine(source, number, folder)
-            if found is None and url is not None and read_text(f"{url}/{SETTINGS_FILE}") is not None:
+            if found is None and url is not None and is_at(f"{url}/{SETTINGS_FILE}"):
                 log.info("fetching %s", url)
                 fetch(url, folder)
                 write_text(folder / _PUBLISHED, url)
@@ -223,14 +209,12 @@ class ShardCache:
             if source.remote is not None:
                 shutil.rmtree(tokens, ignore_errors=True)  # whoever cleans temporary folders may leave half of it
             part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
-            build_store(
-                lambda: self.encoder(source),
-                layout.encoder,
-                part,
-                layout.storage,
-                tokens,
-                block_passages=layout.block_passages,
-            )
+            place = self._encoder_folder(source)
+
+            def encoder() -> Encoder:
+                return self.keep("encoder", layout.encoder, lambda: open_encoder(place, source.encoder))
+
+            build_store(encoder, layout.encoder, part, layout.storage, tokens, block_passages=layout.block_passages)
         store = TokenStore(tokens)
         engine = source.engine if store.tokens else "exact"
         if engine == "ivf":
@@ -259,7 +243,9 @@ def _engine(source: ShardSource, number: int, folder: Path) -> str | None:
         manifest = read_manifest(folder / "tokens")
     except (ArtefactError, OSError, ValueError, KeyError):
         return None
-    if manifest.fingerprint != source.layout.store_fingerprint(number):
+    layout = source.layout
+    spec = store_spec(layout.encoder, layout.part_fingerprint(number), layout.storage, layout.block_passages)
+    if manifest.fingerprint != spec.fingerprint:
         return None
     return str(engine) if manifest.counts["tokens"] else source.engine  # without tokens there is nothing to search
 
@@ -271,10 +257,9 @@ def _is_published(folder: Path, url: str | None) -> bool:
 
 
 def _is_encoder(folder: Path, wanted: str) -> bool:
-    try:
+    with contextlib.suppress(ArtefactError):
         return read_manifest(folder).fingerprint == wanted
-    except ArtefactError:
-        return False
+    return False
 
 
 class Shard:
@@ -312,7 +297,7 @@ class Shard:
         rows, scores = self._index.search(_tensor(queries), min(k, len(self._store)), allowed=here)
         return np.where(rows >= 0, rows + self._first, -1), scores
 
-    def score(self, queries: FloatArray, rows: IntArray) -> FloatArray:
+    def score(self, rows: IntArray, queries: FloatArray) -> FloatArray:
         """MaxSim of each query with its rows [queries, count] of this shard; −∞ for all others."""
         scores = np.full(rows.shape, -np.inf, dtype=np.float32)
         mine = self._mine(rows)
@@ -370,38 +355,29 @@ def _tensor(values: FloatArray) -> torch.Tensor:
     return torch.from_numpy(np.array(values, dtype=np.float32))
 
 
-def read_text(url: str) -> str | None:
-    """The text of a remote file, None where it does not exist."""
-    system, path = _open(url)
-    try:
-        return str(system.cat_file(path).decode("utf-8"))
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # noqa: BLE001, each file system has errors of its own: credentials, networks
-        raise ArtefactError(f"{url} cannot be read ({error}); check 'compute.storage'") from None
+def is_at(url: str) -> bool:
+    """Whether there is a remote file."""
+    with _storage(url) as (system, path):
+        return bool(system.exists(path))
 
 
 def publish(folder: Path, url: str, last: str) -> None:
     """Copy a folder to a URL; the file ``last`` comes at the end, so its presence says that the copy is whole."""
-    system, target = _open(url)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
-    try:
+    with _storage(url) as (system, target):
         if system.exists(posixpath.join(target, last)):
             system.rm_file(posixpath.join(target, last))
         for name in [*(name for name in names if name != last), last]:
             place = posixpath.join(target, name)
             system.makedirs(posixpath.dirname(place), exist_ok=True)
             system.put_file(str(folder / name), place)
-    except Exception as error:  # noqa: BLE001, as above
-        raise ArtefactError(f"{url} cannot be written ({error}); check 'compute.storage'") from None
 
 
 def fetch(url: str, folder: Path) -> None:
     """Copy a remote folder to ``folder``, which appears whole or not at all and replaces what was there."""
-    system, source = _open(url)
     arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
     shutil.rmtree(arriving, ignore_errors=True)
-    try:
+    with _storage(url) as (system, source):
         paths = system.find(source)
         if not paths:
             raise FileNotFoundError("there is nothing")
@@ -409,17 +385,18 @@ def fetch(url: str, folder: Path) -> None:
             target = arriving / posixpath.relpath(path, source)
             target.parent.mkdir(parents=True, exist_ok=True)
             system.get_file(path, str(target))
-    except Exception as error:  # noqa: BLE001, as above
-        shutil.rmtree(arriving, ignore_errors=True)
-        raise ArtefactError(f"{url} cannot be fetched to {folder} ({error})") from None
     shutil.rmtree(folder, ignore_errors=True)
     arriving.rename(folder)
 
 
-def _open(url: str) -> tuple[Any, str]:
-    """The file system of a URL and the path on it."""
+@contextlib.contextmanager
+def _storage(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system of a URL and the path on it; whatever goes wrong there is said with the URL."""
     try:
         system, path = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
         raise UsageError(f"'{url}' cannot be opened: {error}; 'compute.storage' takes URLs that fsspec knows") from None
-    return system, str(path)
+    try:
+        yield system, str(path)
+    except Exception as error:  # noqa: BLE001, each file system has errors of its own: credentials, networks
+        raise ArtefactError(f"{url} cannot be read or written ({error}); check 'compute.storage'") from None

@@ -62,9 +62,6 @@ class Shards(Protocol):
     def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
         """Results of a function in the order of the jobs, of which only some exist at a time."""
 
-    def with_source(self, source: ShardSource) -> Shards:
-        """The same, of other shards."""
-
 
 class LocalShards:
     """Asks one shard after another in this process."""
@@ -90,23 +87,14 @@ class LocalShards:
         """One job after another."""
         return map(function, jobs)
 
-    def with_source(self, source: ShardSource) -> LocalShards:
-        """The same cache, other shards."""
-        return LocalShards(source, self._cache.folder)
-
 
 def merge_rankings(
     parts: Iterable[tuple[IntArray, FloatArray]], queries: int, k: int, tie_ranks: npt.NDArray[np.int32]
 ) -> tuple[IntArray, FloatArray]:
     """The k best passages of each query over all shards, as one index over all of them would rank.
 
-    Args:
-        parts: rows int64 [queries, any] of the whole collection and scores float32 of each shard, −1 and −∞ where there
-            are fewer; taken one at a time and in any order.
-        tie_ranks: int32 [passages]: of equal scores the smaller rank comes first.
-
-    Returns:
-        Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
+    ``parts`` are rows int64 [queries, any] of the whole collection and scores float32 of each shard, −1 and −∞ where
+    there are fewer, in any order; of equal scores the smaller of ``tie_ranks`` int32 [passages] comes first.
 
     >>> first = np.array([[0]]), np.array([[1.0]], np.float32)
     >>> second = np.array([[2, 1]]), np.array([[2.0, 1.0]], np.float32)
@@ -128,9 +116,8 @@ def merge_nearest(
 ) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """The k nearest tokens of each vector over all shards: token ids int32 [vectors, k] and similarities.
 
-    Args:
-        parts: number of the shard, its token ids [vectors, any] and similarities, nearest first; in any order. Equal
-            similarities are ordered by shard.
+    ``parts`` are the number of a shard, its token ids [vectors, any] and similarities, nearest first; in any order.
+    Equal similarities are ordered by shard.
 
     >>> far, near = np.array([[0.1]], np.float32), np.array([[0.9]], np.float32)
     >>> merge_nearest([(0, np.array([[7]], np.int32), far), (1, np.array([[5]], np.int32), near)], 1, 1)[0].tolist()
@@ -173,39 +160,36 @@ class ShardedStore(TokenStore):
 
     def score(self, queries: torch.Tensor, rows: IntArray) -> FloatArray:
         """MaxSim of each query with its own rows [queries, count]; −∞ where one is −1."""
-        _check_rows(rows, self.passages)
         scores = np.full(rows.shape, -np.inf, dtype=np.float32)
-        for _, found in self._ask("score", queries.numpy(), rows, owners=rows):
+        for _, found in self._ask("score", rows, queries.numpy()):
             np.maximum(scores, found, out=scores)
         return scores
 
     def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
         """Vectors of any passages: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
-        wanted = np.asarray(rows, dtype=np.int64)
-        return self._gather("vectors", wanted, (self.dimension,), np.dtype(np.float32))
+        return self._gather("vectors", rows, np.empty((0, self.dimension), np.float32))
 
     def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
-        wanted = np.asarray(rows, dtype=np.int64)
-        return self._gather("tokens", wanted, (), np.dtype(np.int32))
+        return self._gather("tokens", rows, np.empty(0, np.int32))
 
     def _gather(
-        self, question: str, rows: IntArray, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, question: str, rows: Sequence[int] | IntArray, nothing: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], IntArray]:
-        _check_rows(rows, self.passages)
-        offsets = np.cumsum([0, *self.lengths(rows).tolist()]).astype(np.int64)
-        found = np.empty((int(offsets[-1]), *shape), dtype=dtype)
-        for _, (places, values) in self._ask(question, rows, owners=rows):
-            first = 0
-            for place in places.tolist():
-                start, end = int(offsets[place]), int(offsets[place + 1])
-                found[start:end] = values[first : first + end - start]
-                first += end - start
-        return found, offsets
+        wanted = np.asarray(rows, dtype=np.int64)
+        parts = [nothing] * len(wanted)
+        for _, (places, values) in self._ask(question, wanted):
+            lengths = self.lengths(wanted[places])
+            for place, part in zip(places, np.split(values, np.cumsum(lengths)[:-1]), strict=True):
+                parts[place] = part
+        offsets = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+        return np.concatenate([nothing, *parts]).astype(nothing.dtype), offsets
 
-    def _ask(self, question: str, *arguments: Any, owners: IntArray) -> Iterator[tuple[int, Any]]:
-        """Ask the shards that hold any of the rows ``owners``."""
-        return self._asked.map(question, *arguments, numbers=self._asked.source.layout.owners(owners).tolist())
+    def _ask(self, question: str, rows: IntArray, *arguments: Any) -> Iterator[tuple[int, Any]]:
+        """Ask the shards that hold any of the rows."""
+        if rows.size and not -1 <= rows.min() <= rows.max() < self.passages:
+            raise UsageError(f"rows go from {rows.min()} to {rows.max()}; the collection has {self.passages}")
+        return self._asked.map(question, rows, *arguments, numbers=self._asked.source.layout.owners(rows).tolist())
 
 
 class ShardedIndex(Index):
@@ -250,14 +234,13 @@ class ShardedIndex(Index):
     def over_vectors(self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[IntArray, J]]) -> Iterator[R]:
         """See :meth:`Index.over_vectors`; vectors come from the shards, and the function runs where they are asked."""
 
-        def calls() -> Iterator[_Call]:
+        def calls() -> Iterator[Any]:
             for wanted, job in jobs:
                 rows = np.unique(wanted[wanted >= 0])
                 tokens, offsets = self.store.vectors(rows)
-                vectors = FetchedVectors(rows, tokens.astype(self.store.codec.exact), offsets)
-                yield _Call(function, vectors, job)
+                yield function, FetchedVectors(rows, tokens.astype(self.store.codec.exact), offsets), job
 
-        return self.shards.run(_Call.run, calls())
+        return self.shards.run(_call, calls())
 
     @cached_property
     def centres(self) -> FloatArray:
@@ -314,16 +297,10 @@ class FetchedVectors:
         return np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Call:
+def _call(job: tuple[Callable[[VectorSource, J], R], FetchedVectors, J]) -> R:
     """A function over vectors, with all that another process needs to run it."""
-
-    function: Callable[[VectorSource, Any], Any]
-    vectors: FetchedVectors
-    job: Any
-
-    def run(self) -> Any:
-        return self.function(self.vectors, self.job)
+    function, vectors, argument = job
+    return function(vectors, argument)
 
 
 def plan_shards(
@@ -335,14 +312,9 @@ def plan_shards(
 ) -> ShardSource:
     """Prepare the encoder in ``out`` and say which shards there will be, where, and what they are made from."""
     prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
-    layout = ShardLayout.of(
-        len(dataset.passages),
-        dataset.passages.fingerprint,
-        prepared.fingerprint,
-        storage,
-        compute.shard_passages,
-        token_store.BLOCK_PASSAGES,
-    )
+    passages, block = dataset.passages, token_store.BLOCK_PASSAGES
+    size = -(-compute.shard_passages // block) * block  # whole blocks, which are encoded together
+    layout = ShardLayout(len(passages), size, passages.fingerprint, prepared.fingerprint, storage, block)
     home = compute.storage.rstrip("/") or str(out.resolve())
     return ShardSource(layout, home, encoder=encoder, texts=dataset.passages)
 
@@ -360,45 +332,31 @@ def build_sharded(
 
     ``shards`` are those of :func:`plan_shards` for the same folder.
     """
-    layout = shards.source.layout
+    layout, dry = shards.source.layout, current_builder().dry
+    kept = {"storage": layout.storage, "block": layout.block_passages, "shard_passages": layout.shard_passages}
+    spec = Spec(ShardedStore.stage, kept, {"encoder": layout.encoder, "passages": layout.collection})
 
     def make() -> Mapping[str, Any]:
-        nonlocal shards
-        if not current_builder().dry:
+        if not dry:
             shards.source.publish_encoder(out / "encoder")
-        statistics = build(
-            out / "statistics",
-            _statistics_spec(layout),
-            lambda space: _write_statistics(space, dataset, shards, progress),
-        )
-        if not statistics.counts["tokens"]:
-            raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
-        chosen = choose_engine(engine, int(statistics.counts["tokens"]))
-        shards = shards.with_source(dataclasses.replace(shards.source, engine=chosen))
-        source = shards.source
-        if not current_builder().dry:
+        statistics = build(out / "statistics", spec, lambda space: _write_statistics(space, dataset, shards, progress))
+        chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset)
+        shards.source = dataclasses.replace(shards.source, engine=chosen)
+        if not dry:
             for number, found in shards.map("engine", progress=progress):
                 log.debug("shard %d searches by %s", number, found)
-        where = None if data is None else resolve_paths(data).as_dict()
-        home = "" if source.remote is None else source.home
         return {
             "engine": chosen,
-            "data": where,
-            "device": source.encoder.device,
-            "shards": {"home": home, "plan": dataclasses.asdict(layout)},
+            "data": None if data is None else resolve_paths(data).as_dict(),
+            "device": shards.source.encoder.device,
+            "shards": {
+                "home": "" if shards.source.remote is None else shards.source.home,
+                "plan": dataclasses.asdict(layout),
+            },
         }
 
     assemble(out, SETTINGS_FILE, make)
     return ShardedIndex(out, shards, passages=dataset.passages)
-
-
-def open_sharded(folder: Path, settings: Mapping[str, Any]) -> ShardedIndex:
-    """Open a finished index in shards for this process alone; ``settings`` are those of ``index.json``."""
-    try:
-        source = read_source(folder, settings)
-    except (KeyError, TypeError) as error:
-        raise ArtefactError(f"{folder} was not written by this version ({error}); build the index again") from None
-    return ShardedIndex(folder, LocalShards(source))
 
 
 def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
@@ -417,21 +375,16 @@ def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
     )
 
 
-def _statistics_spec(layout: ShardLayout) -> Spec:
-    kept = {"storage": layout.storage, "block": layout.block_passages, "shard_passages": layout.shard_passages}
-    return Spec(ShardedStore.stage, kept, {"encoder": layout.encoder, "passages": layout.collection})
-
-
 def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progress: Progress) -> Mapping[str, Any]:
     layout = shards.source.layout
     lengths = np.zeros(layout.passages, dtype=np.int32)
-    frequency: IntArray | None = None
+    frequency: Any = 0
     counts: dict[str, Any] = {"passages": layout.passages, "tokens": 0, "truncated": 0, "shards": len(layout)}
     working = 0.0
     for number, found in shards.map("statistics", progress=progress):
         first, last = layout.rows(number)
         lengths[first:last] = found["lengths"]
-        frequency = found["document_frequency"] + (0 if frequency is None else frequency)
+        frequency = frequency + found["document_frequency"]
         counts |= {"dimension": found["dimension"], "special_token_ids": found["special_token_ids"]}
         counts["tokens"] += found["tokens"]
         counts["truncated"] += found["truncated"]
@@ -440,10 +393,5 @@ def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progre
     ids.save(space, "ids")
     save_array(space, "tie_ranks", ids.tie_ranks())
     save_array(space, "lengths", lengths)
-    save_array(space, "df", np.zeros(0, np.int64) if frequency is None else frequency)
+    save_array(space, "df", np.atleast_1d(frequency))
     return {**counts, "working_seconds": round(working, 3)}
-
-
-def _check_rows(rows: IntArray, passages: int) -> None:
-    if rows.size and not -1 <= rows.min() <= rows.max() < passages:
-        raise UsageError(f"rows go from {rows.min()} to {rows.max()}; the collection has {passages}")

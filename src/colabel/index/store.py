@@ -10,13 +10,14 @@ tie_ranks.npy             int32 [passages]: the order of passages with equal sco
 
 from __future__ import annotations
 
+import bisect
 import json
 import logging
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,11 @@ from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import CODECS, Codec, stored
 from colabel.index.exact import TokenShard, score_rows
-from colabel.progress import SILENT, Progress, Task
-from colabel.types import Passage
+from colabel.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from colabel.data import PassageTable
+    from colabel.index.shard_plan import PassageSlice
 
 log = logging.getLogger(__name__)
 
@@ -40,23 +44,6 @@ _NAMED = 20  # passages that an error lists
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
-
-
-class Passages(Protocol):
-    """Consecutive passages that can be encoded: a whole collection or a part of it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the contents."""
-
-    @property
-    def ids(self) -> Iterable[str]:
-        """Their ids in order."""
-
-    def __len__(self) -> int: ...
-
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1."""
 
 
 class VectorSource(Protocol):
@@ -82,7 +69,7 @@ def store_spec(encoder: str, passages: str, storage: str, block_passages: int) -
 def build_store(
     encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
-    passages: Passages,
+    passages: PassageTable | PassageSlice,
     storage: str,
     out: Path,
     progress: Progress = SILENT,
@@ -91,9 +78,7 @@ def build_store(
 ) -> Manifest:
     """Encode a collection into ``out``, block by block; an interrupted run continues with the next block.
 
-    Args:
-        encoder: opens the model; called only where there is something to encode.
-        block_passages: None: ``BLOCK_PASSAGES``.
+    ``encoder`` opens the model, and is called only where there is something to encode.
     """
     block = block_passages or BLOCK_PASSAGES
     return build(
@@ -160,8 +145,8 @@ class TokenStore:
         return np.cumsum([0, *(len(shard.vectors) for shard in self.shards)])
 
     @cached_property
-    def _first_rows(self) -> IntArray:
-        return np.array([shard.first_row for shard in self.shards], dtype=np.int64)
+    def _first_rows(self) -> list[int]:
+        return [shard.first_row for shard in self.shards]
 
     def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
         """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
@@ -169,12 +154,8 @@ class TokenStore:
         offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
         if not spans:
             return np.zeros((0, self.dimension), np.float32), offsets
-        sources = [(self.shards[shard].vectors.arrays, start, end) for shard, start, end in spans]
-        arrays = [
-            np.concatenate([arrays[part][start:end] for arrays, start, end in sources])
-            for part in range(len(self.codec.parts))
-        ]
-        return self.shards[0].vectors.decoded(arrays), offsets
+        parts = ([array[start:end] for array in self.shards[shard].vectors.arrays] for shard, start, end in spans)
+        return self.shards[0].vectors.decoded([np.concatenate(column) for column in zip(*parts, strict=True)]), offsets
 
     def lengths(self, rows: IntArray) -> IntArray:
         """How many stored tokens passages have, in the shape of ``rows``; 0 for the row −1 (none)."""
@@ -194,7 +175,7 @@ class TokenStore:
         """Shard, first and last token of a passage."""
         if not 0 <= row < self.passages:
             raise IndexError(f"row {row} of a store with {self.passages} passages")
-        number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        number = bisect.bisect(self._first_rows, row) - 1
         shard = self.shards[number]
         place = row - shard.first_row
         return number, int(shard.offsets[place]), int(shard.offsets[place + 1])
@@ -258,7 +239,12 @@ def document_frequency(token_ids: npt.NDArray[np.int32], offsets: IntArray, voca
 
 
 def _write(
-    space: Workspace, encoder: Encoder, passages: Passages, codec: Codec, size: int, progress: Progress
+    space: Workspace,
+    encoder: Encoder,
+    passages: PassageTable | PassageSlice,
+    codec: Codec,
+    size: int,
+    progress: Progress,
 ) -> Mapping[str, Any]:
     starts = range(0, len(passages), size)
     task = progress.start("encoding passages", len(passages), "passages")
@@ -269,9 +255,14 @@ def _write(
             continue
         read = list(passages.range(start, stop))
         try:
-            encoded = encoder.encode_passages([passage.full_text for passage in read], _Within(task))
+            encoded = encoder.encode_passages([passage.full_text for passage in read], task.advance)
         except EncodingError as error:
-            raise DataError(_poisoned([read[place].id for place in error.places], str(error))) from error
+            names = [f"'{read[place].id}'" for place in error.places]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            raise DataError(
+                f"the passages {', '.join(names[:_NAMED])}{more}, one batch, cannot be encoded: {error}. Look at them, "
+                "or shorten 'encoder.passage_length' if memory ran out"
+            ) from error
         arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))
         for part, values in {"tokens": encoded.token_ids, "offsets": encoded.offsets, **arrays}.items():
             save_array(space, f"{shard_name(number)}.{part}", values)
@@ -282,63 +273,31 @@ def _write(
         ids = StringTable.of(passages.ids)
         ids.save(space, "ids")
         save_array(space, "tie_ranks", ids.tie_ranks())
-    return _summary(space, encoder, len(passages), len(starts))
-
-
-def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
-    """Write ``name.npy``, whole or not at all."""
-    with space.file(f"{name}.npy") as path, path.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
-
-
-def _summary(space: Workspace, encoder: Encoder, passages: int, shards: int) -> Mapping[str, Any]:
-    """Document frequencies over all shards, and the counts of the manifest."""
     frequency = np.zeros(encoder.vocabulary_size, dtype=np.int64)
     truncated = tokens = 0
-    for number in range(shards):
-        name = shard_name(number)
-        token_ids = _load(space.folder / f"{name}.tokens.npy")
-        frequency += document_frequency(token_ids, _load(space.folder / f"{name}.offsets.npy"), len(frequency))
-        note = json.loads((space.folder / f"{name}.json").read_text())
-        truncated, tokens = truncated + note["truncated"], tokens + note["tokens"]
+    for name in map(shard_name, range(len(starts))):
+        token_ids, offsets = (_load(space.folder / f"{name}.{part}.npy") for part in ("tokens", "offsets"))
+        frequency += document_frequency(token_ids, offsets, len(frequency))
+        truncated += json.loads((space.folder / f"{name}.json").read_text())["truncated"]
+        tokens += len(token_ids)
     save_array(space, "df", frequency)
     if truncated:
-        log.info(
-            "%d of %d passages were longer than %s tokens and were cut", truncated, passages, encoder.passage_limit
-        )
+        limit = encoder.passage_limit
+        log.info("%d of %d passages were longer than %s tokens and were cut", truncated, len(passages), limit)
     return {
-        "passages": passages,
+        "passages": len(passages),
         "tokens": tokens,
-        "shards": shards,
+        "shards": len(starts),
         "dimension": encoder.dimension,
         "truncated": truncated,
         "special_token_ids": list(encoder.special_token_ids),
     }
 
 
-def _poisoned(ids: Sequence[str], reason: str) -> str:
-    shown = ", ".join(f"'{passage_id}'" for passage_id in ids[:_NAMED])
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return (
-        f"the passages {shown}{more}, one batch, cannot be encoded: {reason}. Look at them, or "
-        "shorten 'encoder.passage_length' if memory ran out"
-    )
-
-
-class _Within:
-    """Progress of a shard, shown within the bar of the whole collection."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def start(self, what: str, total: int | None, unit: str) -> Task:
-        return self
-
-    def advance(self, steps: int = 1) -> None:
-        self._task.advance(steps)
-
-    def close(self) -> None:
-        pass
+def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
+    """Write ``name.npy``, whole or not at all."""
+    with space.file(f"{name}.npy") as path, path.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
 
 
 def _load(path: Path) -> Any:

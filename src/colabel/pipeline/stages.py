@@ -155,7 +155,7 @@ class LocalEngine:
     """This process."""
 
     predictor = None
-    build_index = staticmethod(build_index)
+    build_index: Callable[..., Index] = staticmethod(build_index)
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
         """Open a finished index."""

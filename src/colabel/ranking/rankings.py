@@ -61,8 +61,7 @@ class Ranking:
     def blocks(self) -> Iterator[tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float32]]]:
         """Query ids, rows and scores, block by block."""
         for number in range(self._blocks):
-            rows = np.load(self.folder / f"{block_name(number)}.rows.npy", mmap_mode="r", allow_pickle=False)
-            scores = np.load(self.folder / f"{block_name(number)}.scores.npy", mmap_mode="r", allow_pickle=False)
+            rows, scores = _load_block(self.folder, number)
             yield self.query_ids[number * BLOCK : number * BLOCK + len(rows)], rows, scores
 
     def query(self, query_id: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
@@ -70,10 +69,8 @@ class Ranking:
         place = self.query_ids.row(query_id)
         if place < 0:
             raise DataError(f"{self.folder} has no query '{query_id}'")
-        rows = np.load(self.folder / f"{block_name(place // BLOCK)}.rows.npy", mmap_mode="r", allow_pickle=False)
-        scores = np.load(self.folder / f"{block_name(place // BLOCK)}.scores.npy", mmap_mode="r", allow_pickle=False)
-        found = rows[place % BLOCK] >= 0
-        return np.asarray(rows[place % BLOCK][found]), np.asarray(scores[place % BLOCK][found])
+        rows, scores = (np.asarray(part[place % BLOCK]) for part in _load_block(self.folder, place // BLOCK))
+        return rows[rows >= 0], scores[rows >= 0]
 
     def run(self) -> dict[str, dict[str, float]]:
         """Query id → passage id → score, for measuring."""
@@ -103,11 +100,9 @@ def rank(
     run_file: bool = True,
     progress: Progress = SILENT,
 ) -> Ranking:
-    """Rank passages for every query and write the ranking to ``out``; an interrupted run continues.
+    """Rank passages for every query (id → text) and write the ranking to ``out``; an interrupted run continues.
 
     Args:
-        ranker: BM25 or late interaction.
-        queries: query id → text.
         depth: passages per query.
         only: rank none but these passage ids.
         exclude: leave these passage ids out.
@@ -156,6 +151,12 @@ def block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
+def _load_block(folder: Path, number: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    names = (folder / f"{block_name(number)}.{part}.npy" for part in ("rows", "scores"))
+    rows, scores = (np.load(name, mmap_mode="r", allow_pickle=False) for name in names)
+    return rows, scores
+
+
 def _write(
     space: Workspace,
     ranker: Ranker,
@@ -185,8 +186,7 @@ def _write(
 def _write_run(space: Workspace, ranker: Ranker, query_ids: list[str], blocks: int, tag: str) -> None:
     with space.file("run.trec") as path, path.open("w", encoding="utf-8") as file:
         for number in range(blocks):
-            rows = np.load(space.folder / f"{block_name(number)}.rows.npy", allow_pickle=False)
-            scores = np.load(space.folder / f"{block_name(number)}.scores.npy", allow_pickle=False)
+            rows, scores = _load_block(space.folder, number)
             for query_id, line, values in zip(query_ids[number * BLOCK :], rows, scores, strict=False):
                 for place, (row, score) in enumerate(zip(line.tolist(), values.tolist(), strict=True), start=1):
                     if row >= 0:

@@ -14,7 +14,7 @@ from colabel.errors import SettingsError
 
 _ALWAYS = "it is always {} now: leave the key out"
 _MINING = "negatives that score close to the positive are no longer left out: leave the key out"
-_BOARD = "logs for TensorBoard are written wherever it is installed: leave the key out"
+_BOARD = "training/log.jsonl holds all that was written for TensorBoard: leave the key out"
 _BOTH = ("train", "distil")
 _SHARED = ("schedule", "warmup", "precision", "measure", "evaluate_every", "evaluate_queries", "keep", "patience")
 _FIXED = {"weight_decay": "0", "gradient_clip": "2", "evaluate_depth": "100", "save_every": "100", "log_every": "10"}

@@ -51,8 +51,8 @@ class PairCache:
         """Scores float32 of pair keys, NaN where a pair is not there."""
         return self._table.look_up(keys)
 
-    def add(self, keys: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> None:
-        """Write pairs as the next part, whole or not at all; ``load`` makes them available."""
+    def add(self, keys: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], seconds: float) -> None:
+        """Write pairs as the next part, whole or not at all, and note what they took; ``load`` makes them available."""
         pairs = np.empty(len(keys), dtype=_PAIR)
         pairs["query"], pairs["row"], pairs["score"] = keys >> 32, keys & ROW_BITS, scores
         final = self._part(self._parts)
@@ -64,11 +64,8 @@ class PairCache:
         temporary.replace(final)
         self._parts += 1
         self._added.append(pairs)
-
-    def spend(self, pairs: int, seconds: float) -> None:
-        """Add to the time that scoring took."""
         before = self._spent()
-        write_json(self._folder / _SPENT_FILE, {"pairs": before[0] + pairs, "seconds": before[1] + seconds})
+        write_json(self._folder / _SPENT_FILE, {"pairs": before[0] + len(keys), "seconds": before[1] + seconds})
 
     @property
     def seconds_per_pair(self) -> float | None:

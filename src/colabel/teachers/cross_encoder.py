@@ -54,13 +54,10 @@ class CrossEncoderTeacher:
     ) -> None:
         check_exists(model)
         self._source, self._device, self._max_length = model, choose_device(device), max_length
-        self._predictor = predictor
-        self._batch_tokens = batch_tokens
-        self._passages = dataset.passages
-        self._queries = dataset.queries
+        self._predictor, self._batch_tokens, self._progress = predictor, batch_tokens, progress
+        self._passages, self._queries = dataset.passages, dataset.queries
         self._query_ids = list(dataset.queries)
         self._numbers = {query_id: number for number, query_id in enumerate(self._query_ids)}
-        self._progress = progress
         self.fingerprint = fingerprint(
             {
                 "teacher": self.name,
@@ -86,21 +83,18 @@ class CrossEncoderTeacher:
     def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Logits float32 [queries, candidates]; −∞ where the row is −1."""
         candidate = rows >= 0
-        keys = pair_keys(self._query_numbers(query_ids)[:, None], rows)
+        try:
+            numbers = np.array([self._numbers[query_id] for query_id in query_ids], dtype=np.int64)
+        except KeyError as error:
+            raise DataError(f"the dataset has no query {error}; is it the one that was ranked?") from None
+        keys = pair_keys(numbers[:, None], rows)
         wanted, places = np.unique(keys[candidate], return_inverse=True)
         result = np.full(rows.shape, -np.inf, dtype=np.float32)
         if len(wanted):
-            with contextlib.ExitStack() as stack:
-                if self._cache_folder is not None:
-                    stack.enter_context(folder_lock(self._cache_folder))
+            folder = self._cache_folder
+            with contextlib.nullcontext() if folder is None else folder_lock(folder):
                 result[candidate] = self._score_pairs(wanted)[places]
         return result
-
-    def _query_numbers(self, query_ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        for query_id in query_ids:
-            if query_id not in self._numbers:
-                raise DataError(f"the dataset has no query '{query_id}'; is it the one that was ranked?")
-        return np.array([self._numbers[query_id] for query_id in query_ids], dtype=np.int64)
 
     def _score_pairs(self, keys: Keys) -> npt.NDArray[np.float32]:
         """Scores of distinct pairs, from the cache where it has them.
@@ -115,23 +109,34 @@ class CrossEncoderTeacher:
         if not np.isnan(scores).any():
             return scores
         queries, passages, lengths = self._texts(keys)
-        batches = list(length_batches(lengths, self._batch_tokens))
-        unknown = [[place for place in batch if np.isnan(scores[place])] for batch in batches]
+        batches = length_batches(lengths, self._batch_tokens)
+        unknown = ([place for place in batch if np.isnan(scores[place])] for batch in batches)
         asked = [places for places in unknown if places]
-        with _Saving(self._cache, keys, scores, self._progress) as saving:
-            saving.done([place for batch in batches for place in batch if not np.isnan(scores[place])], [], 0.0)
-            wanted = (
-                PairBatch([(queries[place], passages[place]) for place in places], self._name(keys[places]))
-                for places in asked
-            )
-            started = time.perf_counter()
+        wanted = (
+            PairBatch([(queries[place], passages[place]) for place in places], self._name(keys[places]))
+            for places in asked
+        )
+        task = self._progress.start("scoring with the cross-encoder", len(keys), "pairs")
+        task.advance(len(keys) - sum(map(len, asked)))
+        unsaved: list[int] = []
+        saved = time.perf_counter()
+        try:
             for number, values in self._predicted(wanted):
                 places = asked[number]
                 scores[places] = self._finite(values, keys[places])
-                now = time.perf_counter()
-                saving.done(places, places, now - started)
-                started = now
+                unsaved += places
+                task.advance(len(places))
+                if time.perf_counter() - saved >= _SAVE_SECONDS:
+                    self._save(keys[unsaved], scores[unsaved], time.perf_counter() - saved)
+                    unsaved, saved = [], time.perf_counter()
+        finally:
+            task.close()
+            self._save(keys[unsaved], scores[unsaved], time.perf_counter() - saved)
         return scores
+
+    def _save(self, keys: Keys, scores: npt.NDArray[np.float32], seconds: float) -> None:
+        if self._cache is not None and len(keys):
+            self._cache.add(keys, scores, seconds)
 
     def _predicted(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The number of each batch and its scores, computed here or by the predictor."""
@@ -167,37 +172,3 @@ class CrossEncoderTeacher:
                 "are damaged or overflow in half precision"
             )
         return scores
-
-
-class _Saving:
-    """Reports progress and saves finished pairs every half minute, and when scoring ends or fails."""
-
-    def __init__(
-        self, cache: PairCache | None, keys: Keys, scores: npt.NDArray[np.float32], progress: Progress
-    ) -> None:
-        self._cache, self._keys, self._scores = cache, keys, scores
-        self._task = progress.start("scoring with the cross-encoder", len(keys), "pairs")
-        self._unsaved: list[int] = []
-        self._seconds = 0.0
-        self._saved = time.monotonic()
-
-    def __enter__(self) -> _Saving:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._task.close()
-        self._save()
-
-    def done(self, batch: list[int], new: list[int], seconds: float) -> None:
-        """Record a finished batch: all its places, the newly scored ones, and their seconds."""
-        self._task.advance(len(batch))
-        self._unsaved += new
-        self._seconds += seconds if new else 0.0
-        if time.monotonic() - self._saved >= _SAVE_SECONDS:
-            self._save()
-
-    def _save(self) -> None:
-        if self._cache is not None and self._unsaved:
-            self._cache.add(self._keys[self._unsaved], self._scores[self._unsaved])
-            self._cache.spend(len(self._unsaved), self._seconds)
-        self._unsaved, self._seconds, self._saved = [], 0.0, time.monotonic()

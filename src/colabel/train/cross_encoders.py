@@ -9,8 +9,7 @@ import logging
 import math
 import re
 import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +17,21 @@ import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.util import batch_to_device
-from torch.utils.data import DataLoader
-from transformers import AutoConfig, PrinterCallback, TrainerCallback, TrainerControl, TrainerState, set_seed
-from transformers import TrainingArguments as Arguments
+from transformers import AutoConfig, PrinterCallback, set_seed
 
 from colabel.artefacts import Spec, Workspace, build
 from colabel.data import Dataset
 from colabel.encode.encoder import length_batches, no_progress_bars
 from colabel.encode.weights import check_exists, resolve_model, weights_fingerprint
-from colabel.errors import DataError, TrainingError, UsageError
+from colabel.errors import DataError, UsageError
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.settings import CrossEncoderSettings, FitSettings
 from colabel.teachers.pair_model import PairReader, load_cross_encoder
-from colabel.train.callbacks import (
-    AfterSaving,
-    JsonLog,
-    ProgressBar,
-    drop_outdated,
-    last_checkpoint,
-    mark_complete,
-    memory_in_words,
-    read_log,
-)
+from colabel.train.callbacks import RunLog, last_checkpoint, memory_in_words, read_log
 from colabel.train.distributed import process_count
 from colabel.train.groups import PASSAGE, QUERY, Groups, GroupTexts, candidates_from_ranking, draw_groups
-from colabel.train.loop import CHECKPOINTS, check_device, choose_precision, common_arguments
+from colabel.train.loop import CHECKPOINTS, SafeTrainer, check_device, choose_precision, common_arguments
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +41,6 @@ HARD_CANDIDATES = 100  # top-ranked passages from which hard negatives are drawn
 RANDOM_NEGATIVES = 2  # of a group, at most; without any, a fresh cross-encoder hardly begins to learn
 WARMUP = 0.1  # share of the steps in which the learning rate rises
 WEIGHT_DECAY = 0.01
-SAVE_SECONDS = 120.0  # between two save points
 _TOGETHER = 4096  # padded tokens that go through the model at once
 _LEARNT = 0.95  # of the loss of guessing, below which something was learnt
 _LAST = 20  # steps over which the loss at the end is averaged
@@ -71,7 +58,7 @@ def train_cross_encoder(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Path:
-    """Train a cross-encoder on labelled passages against hard and random negatives and write it to ``out``.
+    """Train a cross-encoder on labelled passages against hard and random negatives, write it to ``out``, return that.
 
     The folder is a sentence-transformers checkpoint that gives raw logits, with ``training.jsonl`` beside it (loss,
     learning rate and gradient norm of every step). The same call continues an interrupted training from its last save
@@ -80,9 +67,6 @@ def train_cross_encoder(
     Args:
         negatives: a ranking of the split's queries over this collection, BM25's or θ's.
         model: what it is trained from: 'minilm', a folder or a hub id; ':3' behind it keeps the lower three layers.
-
-    Returns:
-        ``out``.
     """
     settings = settings or CrossEncoderSettings()
     place = check_device(device)
@@ -109,35 +93,25 @@ def train_cross_encoder(
         groups = _groups(dataset, negatives, split, settings, seed)
         base = _load_base(weights, layers, place, seed)
         queries = [dataset.queries[query_id] for query_id in groups.candidates.query_ids]
-        texts = GroupTexts(dataset, groups)
-        train_pairs(
-            base, texts, settings, space.folder, queries=queries, seed=seed, progress=progress, saved=space.keep_time
-        )
+        train_pairs(base, GroupTexts(dataset, groups), queries, settings, seed, space, progress)
         base.activation_fn = torch.nn.Identity()  # whoever loads it gets the scores that we get
         with no_progress_bars():
             base.save_pretrained(str(space.folder), create_model_card=False)
         counts = {"queries": len(groups.candidates), "pairs": len(groups) * groups.size, "filled": groups.filled}
-        loss = _final_loss(space.folder)
-        _warn_unless_it_learnt(model, loss, settings)
-        return {"base": model, **counts, "loss": loss}
+        losses = [line["loss"] for line in read_log(space.folder / PAIR_LOG_FILE)[-_LAST:]]
+        loss, guessing = sum(losses) / max(1, len(losses)), math.log(1 + settings.negatives)
+        if loss > _LEARNT * guessing:
+            log.warning(
+                "the cross-encoder from '%s' has hardly learnt anything in %d steps: its loss is %.3f, that of "
+                "guessing %.3f. Raise 'cross_encoder.steps', try another 'learning_rate', or name trained "
+                "'cross_encoder.checkpoints'",
+                *(model, settings.steps, loss, guessing),
+            )
+        return {"base": model, **counts, "loss": round(loss, 6)}
 
     kept = {**settings.effective(), **constants, "layers": layers, "split": split}
     build(out, Spec(STAGE, kept, inputs, seed=seed), write)
     return out
-
-
-def _warn_unless_it_learnt(model: str, loss: float, settings: CrossEncoderSettings) -> None:
-    guessing = math.log(1 + settings.negatives)
-    if loss > _LEARNT * guessing:
-        log.warning(
-            "the cross-encoder from '%s' has hardly learnt anything in %d steps: its loss is %.3f, that of "
-            "guessing %.3f. Raise 'cross_encoder.steps', try another 'learning_rate', or name "
-            "trained 'cross_encoder.checkpoints'",
-            model,
-            settings.steps,
-            loss,
-            guessing,
-        )
 
 
 def _groups(dataset: Dataset, negatives: Ranking, split: str, settings: CrossEncoderSettings, seed: int) -> Groups:
@@ -193,12 +167,6 @@ def _layers(weights: str) -> int:
         raise UsageError(f"the layers of '{weights}' cannot be counted: {reason}; name it without ':LAYERS'") from None
 
 
-def _final_loss(folder: Path) -> float:
-    """Mean loss of the last steps."""
-    losses = [float(line["loss"]) for line in read_log(folder / PAIR_LOG_FILE)[-_LAST:]]
-    return round(sum(losses) / max(1, len(losses)), 6)
-
-
 class PairLoss(torch.nn.Module):
     """The listwise loss of groups, a query with its labelled passage first: −ln softmax(s)₀, the mean over groups."""
 
@@ -232,45 +200,23 @@ class PairLoss(torch.nn.Module):
 def train_pairs(
     model: CrossEncoder,
     texts: GroupTexts,
-    settings: CrossEncoderSettings,
-    folder: Path,
-    *,
     queries: Sequence[str],
+    settings: CrossEncoderSettings,
     seed: int,
+    space: Workspace,
     progress: Progress,
-    saved: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train ``model`` in place over the groups in their order, from the last save point in ``folder`` if there is one.
+    """Train ``model`` in place over the groups in their order, from the last save point if there is one.
 
-    Save points are the trainer's own checkpoints, in a folder that is removed at the end.
-
-    Args:
-        queries: all that may come, so that those too long to leave room for a passage are cut, and reported, once.
-        saved: called after each save point.
+    ``queries`` are all that may come: those too long to leave room for a passage are cut, and reported, once.
     """
+    folder = space.folder
     reader = PairReader(model, settings.max_length)
-    cut = {whole: fitted for whole, fitted in zip(queries, reader.fit_queries(queries), strict=True) if whole != fitted}
-    last = last_checkpoint(folder / CHECKPOINTS)
-    trainer = _Trainer(model, PairLoss(model, reader), texts, cut, _arguments(settings, folder, model, seed))
-    bar = ProgressBar(progress, "training the cross-encoder")
-    trainer.remove_callback(PrinterCallback)
-    for callback in (bar, _PairLog(folder / PAIR_LOG_FILE), _SavePoints(), AfterSaving(saved)):
-        trainer.add_callback(callback)
-    memory = memory_in_words(
-        f"{settings.batch_queries} queries × {1 + settings.negatives} passages per step of the cross-encoder",
-        "lower 'cross_encoder.batch_queries', 'cross_encoder.negatives' or 'cross_encoder.max_length'",
-    )
-    try:
-        with memory, no_progress_bars():
-            trainer.train(resume_from_checkpoint=last)
-    finally:
-        bar.close()
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    cut = dict(zip(queries, reader.fit_queries(queries), strict=True))
 
+    def collate(groups: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        return {QUERY: [cut[group[QUERY]] for group in groups], PASSAGE: [group[PASSAGE] for group in groups]}
 
-def _arguments(
-    settings: CrossEncoderSettings, folder: Path, model: CrossEncoder, seed: int
-) -> CrossEncoderTrainingArguments:
     device = model.device.type
     arguments = CrossEncoderTrainingArguments(
         **common_arguments(folder / CHECKPOINTS, seed, choose_precision(FitSettings(), device), device),
@@ -281,81 +227,33 @@ def _arguments(
         warmup_steps=WARMUP,
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=1.0,
-        eval_strategy="no",
-        save_strategy="no",  # save points go by the clock
         logging_steps=1,
         dataloader_pin_memory=False,
     )
     arguments._n_gpu = min(1, arguments.n_gpu)  # else each batch would be split over all devices
-    return arguments
+    trainer = PairTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=texts,
+        loss=PairLoss(model, reader),
+        data_collator=collate,  # type: ignore[arg-type] # any function will do
+    )
+    task = progress.start("training the cross-encoder", settings.steps, "steps")
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(RunLog(folder / PAIR_LOG_FILE, task, space.keep_time))
+    memory = memory_in_words(
+        f"{settings.batch_queries} queries × {1 + settings.negatives} passages per step of the cross-encoder",
+        "lower 'cross_encoder.batch_queries', 'cross_encoder.negatives' or 'cross_encoder.max_length'",
+    )
+    try:
+        with memory, no_progress_bars():
+            trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS))
+    finally:
+        task.close()
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
-class _Trainer(CrossEncoderTrainer):
-    """Takes the groups one after another, and saves neither model cards nor pickled arguments."""
+class PairTrainer(SafeTrainer, CrossEncoderTrainer):
+    """Trains cross-encoders."""
 
-    def __init__(
-        self,
-        model: CrossEncoder,
-        loss: PairLoss,
-        texts: GroupTexts,
-        cut: Mapping[str, str],
-        arguments: CrossEncoderTrainingArguments,
-    ) -> None:
-        self._texts, self._cut = texts, cut
-        super().__init__(model=model, args=arguments, loss=loss)
-
-    def get_train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        """Batches in the order of the groups."""
-        size = self.args.per_device_train_batch_size
-        loader = DataLoader(self._texts, batch_size=size, shuffle=False, collate_fn=self._collate)
-        prepared: DataLoader[dict[str, Any]] = self.accelerator.prepare(loader)
-        return prepared
-
-    def _collate(self, groups: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        return {
-            QUERY: [self._cut.get(group[QUERY], group[QUERY]) for group in groups],
-            PASSAGE: [group[PASSAGE] for group in groups],
-        }
-
-    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Add none: our manifest says how the model was made."""
-
-    def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
-        self.model.save_pretrained(str(output_dir), create_model_card=False)
-
-
-class _PairLog(JsonLog):
-    """A line of JSON for every step: step, loss, learning_rate, gradient_norm."""
-
-    def on_log(self, args: Arguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Write the line, or stop where the loss is no number any more."""
-        logs: dict[str, Any] = given.get("logs") or {}
-        if "loss" not in logs:
-            return
-        loss = float(logs["loss"])
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"training the cross-encoder diverged: the loss is {loss} at step {state.global_step}; lower "
-                "'cross_encoder.learning_rate'"
-            )
-        values = {"learning_rate": float(logs["learning_rate"]), "gradient_norm": float(logs.get("grad_norm", 0.0))}
-        self.write({"step": state.global_step, "loss": loss, **values})
-
-
-class _SavePoints(TrainerCallback):
-    """Asks for a save point when it is time, and marks it when it is whole."""
-
-    def __init__(self) -> None:
-        self._saved = time.monotonic()
-
-    def on_step_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Ask for one."""
-        if time.monotonic() - self._saved >= SAVE_SECONDS and state.global_step < state.max_steps:
-            control.should_save = True
-
-    def on_save(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Mark it, and remove the one before."""
-        folder = Path(str(args.output_dir))
-        mark_complete(folder, state.global_step)
-        drop_outdated(folder, keep={state.global_step})
-        self._saved = time.monotonic()
+    advice = ": 'cross_encoder.learning_rate'"

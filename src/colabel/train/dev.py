@@ -16,7 +16,6 @@ from colabel.encode import Encoder
 from colabel.errors import DataError
 from colabel.maxsim import score_candidates
 from colabel.measures import FloatArray, mean_values, measure_run, p_text, query_differences, t_test
-from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.teachers.protocol import Teacher
 from colabel.train.groups import check_collection
@@ -48,16 +47,14 @@ class DevSet:
     dataset: Dataset
     fingerprint: str
 
-    def evaluate(
-        self, model: MultiVectorEncoder, measures: Sequence[str], progress: Progress = SILENT
-    ) -> dict[str, float]:
+    def evaluate(self, model: MultiVectorEncoder, measures: Sequence[str]) -> dict[str, float]:
         """Mean of each measure over the queries, ranked by φ of the model.
 
         Passages are encoded once each and kept in float16, as in an index.
         """
         encoder = Encoder(model)
         wanted = np.unique(self.rows[self.rows >= 0])
-        passages = encoder.encode_passages([self.dataset.passages[row].full_text for row in wanted.tolist()], progress)
+        passages = encoder.encode_passages([self.dataset.passages[row].full_text for row in wanted.tolist()])
         queries = encoder.encode_queries([self.dataset.queries[query_id] for query_id in self.query_ids])
         places = np.where(self.rows >= 0, np.searchsorted(wanted, self.rows), -1).astype(np.int64)
         scores = score_candidates(queries.vectors, passages.vectors, passages.offsets, places).numpy()
@@ -121,7 +118,9 @@ class RerankQuality:
             found = "does not differ significantly from"
         else:
             found = "beats" if after > before else "is worse than"
-        values = f"{measure} {after:.4f}, {ranker} {before:.4f}; paired t-test: {_written(p)}"
+        written = p_text(p, "not defined")
+        written = f"p = {written}" if written[0].isdigit() else written.replace("<", "p < ")
+        values = f"{measure} {after:.4f}, {ranker} {before:.4f}; paired t-test: {written}"
         return f"{found} {ranker} at ranking the top {self.depth} of {self.queries} dev queries again: {values}."
 
 
@@ -159,11 +158,6 @@ def rerank_quality(
     differences = {measure: query_differences(reranked[measure], ranked[measure]) for measure in ranked}
     deepest = max(map(len, before.values()))
     return RerankQuality(len(before), deepest, mean_values(ranked), mean_values(reranked), differences)
-
-
-def _written(p: float | None) -> str:
-    written = p_text(p, "not defined")
-    return f"p = {written}" if written[0].isdigit() else written.replace("<", "p < ")
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -6,12 +6,11 @@ projections, and one table with the rest. sentence-transformers reads that layou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import Manifest, Spec, Workspace, build
+from colabel.artefacts import Manifest, Spec, Workspace, build, write_json
 from colabel.encode.colbert import load_checkpoint
 from colabel.encode.encoder import no_progress_bars
 from colabel.encode.weights import weights_fingerprint
@@ -58,30 +57,19 @@ def describe_collective(settings: CollectiveSettings, *, beta: float | None = No
 
 
 def model_card(
-    title: str,
-    sections: Mapping[str, Mapping[str, Any]],
-    evaluations: Sequence[tuple[int, float]],
-    *,
-    measure: str,
-    kept_step: int,
+    title: str, sections: Mapping[str, Mapping[str, Any]], evaluations: Sequence[tuple[int, float]], measure: str
 ) -> str:
     """README.md of a trained model: tables of names and values, and the dev measure by step."""
     parts = [_HEAD, f"# {title}\n", "A late-interaction retriever (ColBERT) trained with colabel.\n", _USE]
-    parts += [f"## {name}\n\n{_table(values)}\n" for name, values in sections.items() if values]
+    tables = {name: list(values.items()) for name, values in sections.items()}
     if evaluations:
-        parts.append(f"## {measure} on dev\n\nRanking a fixed pool again while training; step 0 is the start.\n")
-        lines = [f"| {step}{' (kept)' if step == kept_step else ''} | {value:.4f} |" for step, value in evaluations]
-        parts.append("\n".join(["| step | value |", "|---|---|", *lines]) + "\n")
+        tables[f"{measure} on dev, by step (0 is the start)"] = [
+            (str(step), f"{value:.4f}") for step, value in evaluations
+        ]
+    for name, rows in tables.items():
+        cells = [f"| {key} | {str(value).replace('|', '/')} |" for key, value in rows]
+        parts.append("\n".join([f"## {name}\n", "| | |", "|---|---|", *cells]) + "\n")
     return "\n".join(parts)
-
-
-def _table(values: Mapping[str, Any]) -> str:
-    rows = [f"| {name} | {_cell(value)} |" for name, value in values.items()]
-    return "\n".join(["| | |", "|---|---|", *rows])
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def export_pylate(folder: Path, out: Path) -> Manifest:
@@ -92,7 +80,7 @@ def export_pylate(folder: Path, out: Path) -> Manifest:
         transformer, projections, mask = _parts(model, folder)
         with no_progress_bars():
             transformer.save(str(space.folder))
-        modules = [_module(0, "", "sentence_transformers.models.Transformer")]
+        kinds = [("", "sentence_transformers.models.Transformer")]
         for number, projection in enumerate(projections, start=1):
             name = f"{number}_Dense"
             (space.folder / name).mkdir(exist_ok=True)
@@ -103,12 +91,16 @@ def export_pylate(folder: Path, out: Path) -> Manifest:
                 "bias": projection.linear.bias is not None,
                 "activation_function": projection.get_config_dict()["activation_function"],
             }
-            _json(space, f"{name}/config.json", config)
-            modules.append(_module(number, name, "pylate.models.Dense.Dense"))
-        _json(space, "modules.json", modules)
+            write_json(space.folder / name / "config.json", config)
+            kinds.append((name, "pylate.models.Dense.Dense"))
+        modules = [
+            {"idx": number, "name": str(number), "path": name, "type": kind}
+            for number, (name, kind) in enumerate(kinds)
+        ]
+        write_json(space.folder / "modules.json", modules)
         limit = {"max_seq_length": transformer.document_length or transformer.max_seq_length, "do_lower_case": False}
-        _json(space, "sentence_bert_config.json", limit)
-        _json(space, "config_sentence_transformers.json", _settings(model, transformer, mask, folder))
+        write_json(space.folder / "sentence_bert_config.json", limit)
+        write_json(space.folder / "config_sentence_transformers.json", _settings(model, transformer, mask, folder))
         return {"dimension": model.get_embedding_dimension()}
 
     return build(out, Spec(_STAGE, {}, {"weights": weights_fingerprint(str(folder))}), write)
@@ -157,12 +149,3 @@ def _settings(model: Any, transformer: Any, mask: Any, folder: Path) -> dict[str
         if rest:
             table["prompts"][task] = rest
     return table
-
-
-def _module(number: int, path: str, kind: str) -> dict[str, Any]:
-    return {"idx": number, "name": str(number), "path": path, "type": kind}
-
-
-def _json(space: Workspace, name: str, value: Any) -> None:
-    with space.file(name) as path:
-        path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@
 - :class:`Groups`: for every step, queries with a positive and n negatives each, drawn once from a seed. An epoch visits
   every query once, in an order of its own; a query with several positives shows them in turn. A longer run starts with
   the groups of a shorter one, so an expensive teacher can score all pairs before training starts.
-- :class:`GroupTexts`, :class:`Collator`: texts are read when their step comes and tokenised exactly as for searching. A
+- :class:`GroupTexts`, :func:`collator_for`: texts are read when their step comes and tokenised as for searching. A
   group's label is a row of integers, [query number, passage rows …], which the trainer hands through to the loss: with
   it the loss finds teacher scores and known positives.
 """
@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sentence_transformers import MultiVectorEncoder
-from sentence_transformers.multi_vector_encoder.data_collator import MultiVectorEncoderDataCollator
 from torch.utils.data import Dataset as TorchDataset
 
 from colabel.artefacts import fingerprint
@@ -41,7 +40,7 @@ Scores = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
 QUERY, PASSAGE = "query", "passage"
-"""The two columns of a batch. All passages of a batch are one column: many small forward passes are slower than one."""
+"""The two columns of a batch."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ class Candidates:
         passages: how many the collection has.
         empty_positives: labelled passages without text, which were left out.
         unranked: queries with a positive that the ranking does not hold.
-        fingerprint: names everything that the candidates depend on.
     """
 
     query_ids: Sequence[str]
@@ -152,8 +150,6 @@ class Groups:
         queries: int32 [count], query numbers of the candidates.
         rows: int32 [count, 1 + n], passage rows, the positive first.
         filled: negatives that were drawn from the whole collection because a query had too few candidates.
-        candidates: what they were drawn from.
-        fingerprint: names everything that the groups depend on.
     """
 
     queries: Rows
@@ -203,11 +199,17 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
     queries = np.empty(count, np.int32)
     rows = np.empty((count, size), np.int32)
     done = epoch = filled = 0
+    wanted = size - 1 - anywhere
     while done < count:
         random = np.random.default_rng([seed, epoch])
         for number in random.permutation(len(candidates))[: count - done].tolist():
+            positives, negatives = candidates.positives[number], candidates.negatives(number)
+            if len(negatives) > wanted:
+                negatives = random.choice(negatives, wanted, replace=False)
+            missing = wanted - len(negatives)
+            others = _from_anywhere(candidates, number, negatives, missing + anywhere, random)
             queries[done] = number
-            rows[done], missing = _draw(candidates, number, epoch, size, anywhere, random)
+            rows[done] = [positives[(number + epoch) % len(positives)], *negatives, *others]
             filled += missing
             done += 1
         epoch += 1
@@ -217,25 +219,12 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
     return Groups(queries, rows, filled, candidates, fingerprint(names))
 
 
-def _draw(
-    candidates: Candidates, number: int, epoch: int, size: int, anywhere: int, random: np.random.Generator
-) -> tuple[Rows, int]:
-    """Rows [size] of a query's group, and how many negatives its candidates lacked."""
-    positives = candidates.positives[number]
-    positive = int(positives[(number + epoch) % len(positives)])
-    negatives = candidates.negatives(number)
-    wanted = size - 1 - anywhere
-    if len(negatives) > wanted:
-        negatives = random.choice(negatives, wanted, replace=False)
-    missing = wanted - len(negatives)
-    if missing + anywhere:
-        others = _from_anywhere(candidates, number, negatives, missing + anywhere, random)
-        negatives = np.concatenate([negatives, others])
-    return np.concatenate([[positive], negatives]).astype(np.int32), missing
-
-
-def _from_anywhere(candidates: Candidates, number: int, taken: Rows, missing: int, random: np.random.Generator) -> Rows:
+def _from_anywhere(
+    candidates: Candidates, number: int, taken: Rows, missing: int, random: np.random.Generator
+) -> list[int]:
     """Rows of the whole collection that are neither labelled nor taken nor, if possible, candidates."""
+    if not missing:
+        return []
     avoided = {*candidates.positives[number].tolist(), *candidates.ranked(number)[0].tolist()}
     if candidates.passages - len(avoided) < missing:
         avoided = {*candidates.positives[number].tolist(), *taken.tolist()}
@@ -245,7 +234,7 @@ def _from_anywhere(candidates: Candidates, number: int, taken: Rows, missing: in
         if row not in avoided:
             avoided.add(row)
             found.append(row)
-    return np.array(found, dtype=np.int32)
+    return found
 
 
 class DrawnPairs:
@@ -254,54 +243,40 @@ class DrawnPairs:
     def __init__(self, groups: Groups) -> None:
         self.fingerprint = fingerprint({"groups": groups.fingerprint})
         self._numbers = {query_id: number for number, query_id in enumerate(groups.candidates.query_ids)}
-        order = np.argsort(groups.queries, kind="stable")
-        self._rows = groups.rows[order]
-        self._starts = np.searchsorted(groups.queries[order], np.arange(len(groups.candidates) + 1))
+        self._pairs = _pair_set(groups.queries[:, None], groups.rows)
 
     def __len__(self) -> int:
         """How many distinct pairs are drawn."""
-        return sum(len(np.unique(self._drawn(number))) for number in range(len(self._starts) - 1))
+        return len(self._pairs)
 
     def __call__(self, query_ids: Sequence[str], rows: IntArray, flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Bool [queries, candidates]: True where the pair is drawn. ``flags`` do not matter."""
-        chosen = np.zeros(rows.shape, dtype=np.bool_)
-        for place, query_id in enumerate(query_ids):
-            number = self._numbers.get(query_id)
-            if number is not None:
-                chosen[place] = np.isin(rows[place], self._drawn(number))
-        return chosen
-
-    def _drawn(self, number: int) -> Rows:
-        return self._rows[self._starts[number] : self._starts[number + 1]]
+        numbers = np.array([self._numbers.get(query_id, -1) for query_id in query_ids], dtype=np.int64)
+        return self._pairs.contains(pair_keys(numbers[:, None], rows))
 
 
 class KnownPositives:
     """Rows of the passages that visible labels call relevant, by query number."""
 
     def __init__(self, rows: Sequence[npt.NDArray[np.integer]]) -> None:
-        counts = np.array([len(line) for line in rows], dtype=np.int64)
-        owners = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
-        flat = np.concatenate([np.asarray(line, dtype=np.int64) for line in rows]) if len(rows) else owners
-        self._pairs = PairTable.of(pair_keys(owners, flat), np.ones(len(flat), np.float32))
-
-    def contains(self, queries: IntArray, rows: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether each pair of a query number and a passage row is known to be relevant; shapes broadcast."""
-        return self._pairs.contains(pair_keys(queries, rows))
+        owners = np.repeat(np.arange(len(rows)), [len(line) for line in rows])
+        self._pairs = _pair_set(owners, np.concatenate([np.zeros(0, np.int64), *rows]))
 
     def excluded(self, queries: IntArray, rows: IntArray, positive: IntArray) -> npt.NDArray[np.bool_]:
-        """Bool [B, P]: pairs of a batch that take no part in a query's distribution.
+        """Bool [B, P]: pairs of query numbers [B] and rows [B, P] that take no part in a query's distribution.
 
-        These are other copies of the positive, and other passages known to be relevant.
-
-        Args:
-            queries: [B] query numbers.
-            rows: [B, P] passage rows.
-            positive: [B] column of each query's own positive, which takes part.
+        These are other copies of the positive, and other passages known to be relevant. The query's own positive, in
+        the column ``positive`` [B], takes part.
         """
         own = np.take_along_axis(rows, positive[:, None], axis=1)
-        left_out: npt.NDArray[np.bool_] = (rows == own) | self.contains(queries[:, None], rows)
+        left_out: npt.NDArray[np.bool_] = (rows == own) | self._pairs.contains(pair_keys(queries[:, None], rows))
         np.put_along_axis(left_out, positive[:, None], False, axis=1)
         return left_out
+
+
+def _pair_set(queries: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> PairTable:
+    keys = pair_keys(queries.astype(np.int64), rows.astype(np.int64))
+    return PairTable.of(keys, np.ones(keys.shape, np.float32))
 
 
 class GroupTexts(TorchDataset[dict[str, Any]]):
@@ -326,30 +301,21 @@ class GroupTexts(TorchDataset[dict[str, Any]]):
         }
 
 
-@dataclass
-class Collator(MultiVectorEncoderDataCollator):
-    """A list of groups → one batch of features.
+def collator_for(model: MultiVectorEncoder) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+    """Makes a batch of features of a list of groups, with the model's own prompts, which the trainer would leave out.
 
     ``query_*`` are features of B queries, ``passage_*`` of B·(1 + n) passages, group after group, ``label`` int64
-    [B, 2 + n].
+    [B, 2 + n]. All passages are one column: many small forward passes are slower than one.
     """
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """Flatten and tokenise."""
-        texts = {
-            QUERY: [group[QUERY] for group in features],
-            PASSAGE: [text for group in features for text in group[PASSAGE]],
-        }
-        batch: dict[str, Any] = {"label": torch.tensor([group["label"] for group in features], dtype=torch.int64)}
-        prompts = self.prompts if isinstance(self.prompts, dict) else {}
-        for column, task in ((QUERY, "query"), (PASSAGE, "document")):
-            tokenised = self.preprocess_fn(texts[column], prompt=prompts.get(column), task=task)
-            batch |= {f"{column}_{name}": value for name, value in tokenised.items()}
+    def collate(groups: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = {"label": torch.tensor([group["label"] for group in groups], dtype=torch.int64)}
+        queries = [group[QUERY] for group in groups]
+        passages = [text for group in groups for text in group[PASSAGE]]
+        for column, task, texts in ((QUERY, "query", queries), (PASSAGE, "document", passages)):
+            features = model.preprocess(texts, prompt=model.prompts.get(task) or "", task=task)
+            batch |= {f"{column}_{name}": value for name, value in features.items()}
             batch[f"{column}_task"] = task
         return batch
 
-
-def collator_for(model: MultiVectorEncoder) -> Collator:
-    """A collator with the model's own prompts, that is with its marker tokens, which the trainer would leave out."""
-    prompts = {QUERY: model.prompts.get("query") or "", PASSAGE: model.prompts.get("document") or ""}
-    return Collator(preprocess_fn=model.preprocess, prompts=prompts)
+    return collate

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
+from sentence_transformers.base.trainer import BaseTrainer
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers import PrinterCallback, TrainerState
 
@@ -23,13 +24,11 @@ from colabel.progress import SILENT, Progress
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
 from colabel.teachers.protocol import Teacher
 from colabel.train.callbacks import (
-    AfterSaving,
+    LOG_FILE,
     DevEvaluator,
     Keeper,
-    ProgressBar,
     TrainingLog,
     best_step,
-    drop_outdated,
     last_checkpoint,
     mark_complete,
     memory_in_words,
@@ -74,23 +73,17 @@ class Job:
         return target_name(self.teacher, self.loss.smoothing)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The trained model with the weights that are kept, and how it went."""
-
-    model: MultiVectorEncoder
-    steps: int
-    kept_step: int
-    history: list[dict[str, Any]]
-
-
-def fit(job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[], None] | None = None) -> Fitted:
+def fit(
+    job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[], None] = lambda: None
+) -> tuple[MultiVectorEncoder, TrainerState, int]:
     """Train in ``folder``, where save points and the log are; a run that was killed goes on at the last save point.
 
     ``saved`` is called after each save point.
+
+    Returns:
+        The model with the weights that are kept, the trainer's state, and the step of those weights.
     """
     device = check_device(job.device)
-    precision = choose_precision(job.fit, device)
     connect(cpu=device == "cpu")
     model = load_checkpoint(str(job.start), device)
     refuse_token_pooling(model)
@@ -98,71 +91,75 @@ def fit(job: Job, folder: Path, progress: Progress = SILENT, saved: Callable[[],
     resume = tell_all(last_checkpoint(checkpoints) if is_main_process() else None)
     objective = Objective(model, job.groups, job.teacher, job.loss)
     evaluating = job.dev is not None and job.fit.evaluate_every > 0
-    arguments = _arguments(job, checkpoints, precision, device, evaluating=evaluating, resumed=resume is not None)
     trainer = GroupTrainer(
         model=model,
-        args=arguments,
+        args=_arguments(job, checkpoints, device, evaluating=evaluating, resumed=resume is not None),
         train_dataset=GroupTexts(job.dataset, job.groups),
         loss=objective,
         evaluator=DevEvaluator(job.dev, job.fit.measure) if evaluating and job.dev else None,
-        data_collator=collator_for(model),
+        data_collator=collator_for(model),  # type: ignore[arg-type] # any function will do
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Keeper(job.settings.steps, job.fit.patience, evaluating=evaluating))
-    bar = ProgressBar(progress, job.what)
+    trainer.add_callback(Keeper(job.fit.patience, evaluating=evaluating))
+    task = progress.start(job.what, job.settings.steps, "steps")
     if is_main_process():
-        hard = job.loss.hard_weight > 0
-        trainer.add_callback(TrainingLog(folder / "training", objective.meter, job.target_name, hard_labels=hard))
-        trainer.add_callback(bar)
-    if saved is not None:
-        trainer.add_callback(AfterSaving(saved))
+        path, hard = folder / "training" / LOG_FILE, job.loss.hard_weight > 0
+        trainer.add_callback(TrainingLog(path, task, saved, objective.meter, job.target_name, hard_labels=hard))
     state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
     try:
-        if state is None or not _finished(state, job):
+        if state is not None and (
+            state.global_step >= job.settings.steps or should_stop(state.log_history, job.fit.patience)
+        ):
+            _load_weights(model, Path(resume))
+        else:
             with _memory(job.settings), no_progress_bars():
                 trainer.train(resume_from_checkpoint=resume)
             state = trainer.state
-        else:
-            trainer._load_from_checkpoint(resume)
     finally:
-        bar.close()
+        task.close()
     kept = _keep(trainer.model, job, state, checkpoints)
     wait_for_all()
-    return Fitted(trainer.model, state.global_step, kept, list(state.log_history))
+    return trainer.model, state, kept
 
 
-class GroupTrainer(MultiVectorEncoderTrainer):
-    """The trainer, with the groups in their own order, whole save points, and a stop where the loss is no number."""
+class SafeTrainer(BaseTrainer):
+    """Takes the groups in their own order, writes whole save points, and stops where the loss is no number."""
+
+    advice = ""
+    """What else to do where training diverges."""
 
     def _build_dataloader(self, dataset: Any, batch_size: int, dataset_kind: str) -> DataLoader[Any]:
         batches = BatchSampler(SequentialSampler(dataset), batch_size, drop_last=True)
         return DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Add none: our own card is written at the end."""
+        """Add none: the manifest, and a card of our own, say how the model was made."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One batch; refuses a loss that is not a number before it reaches the weights' save points."""
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if not math.isfinite(float(loss)):
-            step = self.state.global_step + 1
             raise TrainingError(
-                f"training diverged: the loss is {float(loss)} at step {step}. Lower the learning rate (now "
-                f"{self.args.learning_rate:g}), raise the temperatures or lengthen the warm-up; on a GPU try "
-                'fit.precision = "fp32"'
+                f"training diverged: the loss is {float(loss)} at step {self.state.global_step + 1}. Lower the "
+                f"learning rate (now {self.args.learning_rate:g}){self.advice}"
             )
         return loss
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self.model.save(str(output_dir or self.args.output_dir), create_model_card=False)
+        self.model.save_pretrained(str(output_dir), create_model_card=False)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         wait_for_all()  # every process has written its part
         if is_main_process():
-            folder = Path(str(self.args.output_dir))
-            mark_complete(folder, self.state.global_step)
-            drop_outdated(folder, keep={self.state.global_step, best_step(self.state.log_history) or 0})
+            best = best_step(self.state.log_history) or 0
+            mark_complete(Path(str(self.args.output_dir)), self.state.global_step, keep={best})
+
+
+class GroupTrainer(SafeTrainer, MultiVectorEncoderTrainer):
+    """Trains θ and students."""
+
+    advice = ', raise the temperatures or lengthen the warm-up; on a GPU try fit.precision = "fp32"'
 
     def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
         _load_weights(self.model, Path(checkpoint_path))
@@ -202,11 +199,11 @@ def check_batch(settings: TrainSettings | DistilSettings) -> None:
 
 
 def _arguments(
-    job: Job, folder: Path, precision: str, device: str, *, evaluating: bool, resumed: bool
+    job: Job, folder: Path, device: str, *, evaluating: bool, resumed: bool
 ) -> MultiVectorEncoderTrainingArguments:
     settings, fit = job.settings, job.fit
     arguments = MultiVectorEncoderTrainingArguments(
-        **common_arguments(folder, job.seed, precision, device),
+        **common_arguments(folder, job.seed, choose_precision(fit, device), device),
         per_device_train_batch_size=settings.batch_queries // process_count(),
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
@@ -218,10 +215,7 @@ def _arguments(
         eval_strategy="steps" if evaluating else "no",
         eval_steps=fit.evaluate_every or None,
         eval_on_start=evaluating and not resumed,
-        save_strategy="steps",
-        save_steps=SAVE_EVERY,
         logging_steps=LOG_EVERY,
-        remove_unused_columns=False,
         dataloader_drop_last=True,
         ddp_broadcast_buffers=False,  # processes forward different numbers of chunks, and broadcasts would not match
         dataloader_pin_memory=device != "cpu",
@@ -239,14 +233,13 @@ def common_arguments(folder: Path, seed: int, precision: str, device: str) -> di
         "fp16": precision == "fp16",
         "use_cpu": device == "cpu",
         "seed": seed,
+        "save_strategy": "steps",
+        "save_steps": SAVE_EVERY,
+        "remove_unused_columns": False,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,
         "report_to": "none",
     }
-
-
-def _finished(state: TrainerState, job: Job) -> bool:
-    return bool(state.global_step >= job.settings.steps) or should_stop(state.log_history, job.fit.patience)
 
 
 def _keep(model: MultiVectorEncoder, job: Job, state: TrainerState, checkpoints: Path) -> int:

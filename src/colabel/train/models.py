@@ -4,7 +4,6 @@ config_sentence_transformers.json, modules.json, model.safetensors …   a stand
 README.md                   the model card
 training/log.jsonl          loss, learning rate, target entropy, throughput, dev measures
 training/summary.json       which step was kept, and why
-training/tensorboard/       the same as the log, where TensorBoard is installed
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from colabel.train.loop import (
     CHECKPOINTS,
     GRADIENT_CLIP,
     WEIGHT_DECAY,
-    Fitted,
     Job,
     check_batch,
     check_device,
@@ -94,8 +92,7 @@ def train_theta(
     settings = settings or TrainSettings()
     groups = groups_for(candidates_from_ranking(dataset, ranking, depth=settings.candidates), settings, seed)
     loss = LossSettings(scope="batch", temperature=settings.temperature)
-    shared = fit or FitSettings()
-    job = Job("training θ", start, dataset, groups, None, loss, settings, shared, seed, dev, device)
+    job = Job("training θ", start, dataset, groups, None, loss, settings, fit or FitSettings(), seed, dev, device)
     return _train(job, out, {}, progress)
 
 
@@ -157,8 +154,7 @@ def distil(
         smoothing=smoothing,
     )
     what = f"student ({target_name(teacher, smoothing)})"
-    shared = fit or FitSettings()
-    job = Job(what, start, dataset, groups, teacher, loss, settings, shared, seed, dev, device)
+    job = Job(what, start, dataset, groups, teacher, loss, settings, fit or FitSettings(), seed, dev, device)
     return _train(job, out, about or {}, progress)
 
 
@@ -172,14 +168,11 @@ def _train(job: Job, out: Path, about: Mapping[str, Any], progress: Progress) ->
     spec = _spec(job, choose_precision(job.fit, device))
     connect(cpu=device == "cpu")
 
-    def write(space: Workspace) -> Mapping[str, Any]:
-        return _write(job, space, about, progress)
-
     def follow(folder: Path) -> None:
         if tell_all(None):
             run_fit(job, folder)
 
-    build_together(out, spec, write, follow)
+    build_together(out, spec, lambda space: _write(job, space, about, progress), follow)
     return open_model(out)
 
 
@@ -209,10 +202,10 @@ def _spec(job: Job, precision: str) -> Spec:
 def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
     tell_all(not space.done(_SUMMARY))
     if not space.done(_SUMMARY):
-        fitted = run_fit(job, space.folder, progress, saved=space.keep_time)
+        model, state, kept = run_fit(job, space.folder, progress, saved=space.keep_time)
         with no_progress_bars():
-            fitted.model.save(str(space.folder), create_model_card=False)
-        summary = _summary(job, fitted)
+            model.save(str(space.folder), create_model_card=False)
+        summary = _summary(job, state.global_step, kept, evaluations(state.log_history))
         with space.file(_SUMMARY) as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(space.folder / CHECKPOINTS, ignore_errors=True)
@@ -222,16 +215,15 @@ def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progr
     return {name: value for name, value in summary.items() if name != "evaluations"}
 
 
-def _summary(job: Job, fitted: Fitted) -> dict[str, Any]:
-    found = evaluations(fitted.history)
+def _summary(job: Job, steps: int, kept: int, found: list[tuple[int, float]]) -> dict[str, Any]:
     values = dict(found)
     return {
-        "steps": fitted.steps,
-        "kept_step": fitted.kept_step,
+        "steps": steps,
+        "kept_step": kept,
         "measure": job.fit.measure if found else None,
         "start_value": values.get(0),
-        "kept_value": values.get(fitted.kept_step),
-        "stopped_early": fitted.steps < job.settings.steps,
+        "kept_value": values.get(kept),
+        "stopped_early": steps < job.settings.steps,
         "groups": len(job.groups),
         "queries": len(job.groups.candidates),
         "filled_negatives": job.groups.filled,
@@ -242,31 +234,11 @@ def _summary(job: Job, fitted: Fitted) -> dict[str, Any]:
 
 
 def _card(job: Job, summary: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    settings = job.settings
-    data = {
-        "collection": job.dataset.name,
-        "passages": f"{len(job.dataset.passages):,}",
-        "training queries with a positive": f"{summary['queries']:,}",
-    }
-    training = {
-        "steps": f"{summary['steps']:,} (kept: {summary['kept_step']:,})",
-        "queries × passages per step": f"{settings.batch_queries} × {settings.passages}",
-        "compared with": "all passages of the step" if job.loss.scope == "batch" else "its own passages",
-        "learning rate": f"{settings.learning_rate:g} ({job.fit.schedule}, warm-up {job.fit.warmup:g})",
-        "temperature": settings.temperature,
-        "seed": job.seed,
-    }
-    teacher: dict[str, Any] = {"target": job.target_name, **about}
-    if job.teacher is not None:
-        teacher |= {
-            "teacher temperature": f"{job.loss.teacher_temperature:.4g}",
-            "label floor": job.loss.floor,
-            "weight of the hard-label term": job.loss.hard_weight,
-        }
-    elif job.loss.smoothing:
+    data = {"collection": job.dataset.name, "passages": len(job.dataset.passages), "queries": summary["queries"]}
+    teacher = {"target": job.target_name, **about}
+    if job.loss.smoothing:
         teacher["ε"] = job.loss.smoothing
+    settings = job.settings.effective("always" if job.teacher is None else "teaching")
+    training = {**settings, **job.fit.as_dict(), "seed": job.seed, "kept step": summary["kept_step"]}
     sections = {"Data": data, "Teacher": teacher, "Training": training, "Versions": library_versions()}
-    found = [(int(step), float(value)) for step, value in summary["evaluations"]]
-    return model_card(
-        f"{job.dataset.name}: {job.what}", sections, found, measure=job.fit.measure, kept_step=summary["kept_step"]
-    )
+    return model_card(f"{job.dataset.name}: {job.what}", sections, summary["evaluations"], job.fit.measure)

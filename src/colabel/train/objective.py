@@ -36,8 +36,7 @@ class Meter:
     def take(self) -> Meter:
         """A copy; the counts start again at 0."""
         taken = replace(self)
-        self.steps = self.queries = self.taught = self.passages = 0
-        self.entropy = self.teacher_seconds = 0.0
+        vars(self).update(vars(Meter()))
         return taken
 
 
@@ -107,9 +106,9 @@ class Objective(nn.Module):
         """The loss of scores [B, P] of passage rows [B, P]; ``positive`` [B] is each query's own column."""
         if self._teacher is None:
             return self._hard(scores, queries, rows, positive)
-        numbers, row_numbers = queries.cpu().numpy(), np.ascontiguousarray(rows.cpu().numpy())
+        asked = [self._query_ids[number] for number in queries.tolist()]
         started = time.perf_counter()
-        teacher = self._teacher.scores([self._query_ids[number] for number in numbers.tolist()], row_numbers)
+        teacher = self._teacher.scores(asked, np.ascontiguousarray(rows.cpu().numpy()))
         self.meter.teacher_seconds += time.perf_counter() - started
         how = self._settings
         return distillation_loss(
@@ -123,14 +122,12 @@ class Objective(nn.Module):
         )
 
     def _hard(self, scores: Tensor, queries: Tensor, rows: Tensor, positive: Tensor) -> Outcome:
-        excluded = self._excluded(scores, queries, rows, positive)
-        how = self._settings
+        how, excluded = self._settings, self._excluded(scores, queries, rows, positive)
         return hard_label_loss(scores, positive, excluded, temperature=how.temperature, smoothing=how.smoothing)
 
     def _excluded(self, scores: Tensor, queries: Tensor, rows: Tensor, positive: Tensor) -> Tensor:
         """Bool [B, P]: passages that a query's labels call relevant beside its own positive."""
-        numbers, row_numbers = queries.cpu().numpy(), np.ascontiguousarray(rows.cpu().numpy())
-        left_out = self._known.excluded(numbers, row_numbers, positive.cpu().numpy())
+        left_out = self._known.excluded(*(values.cpu().numpy() for values in (queries, rows, positive)))
         return torch.from_numpy(left_out).to(scores.device)
 
 
@@ -191,9 +188,7 @@ def embed(model: Any, features: dict[str, Any]) -> tuple[Tensor, Tensor]:
         vectors.append(output["token_embeddings"])
         masks.append(output["attention_mask"])
         order += rows
-    back = torch.empty(len(order), dtype=torch.int64)
-    back[torch.tensor(order)] = torch.arange(len(order))
-    back = back.to(features["input_ids"].device)
+    back = torch.tensor(order, device=features["input_ids"].device).argsort()
     return stack(vectors)[back], stack(masks)[back]
 
 
