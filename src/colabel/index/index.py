@@ -68,7 +68,7 @@ def build_index(
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
-        engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset)
+        engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset.name)
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
         return {"engine": engine, "data": None if data is None else resolve_paths(data).as_dict()}
@@ -83,10 +83,10 @@ def check_place(out: Path) -> None:
         refuse_foreign(out, _PARTS)
 
 
-def choose_engine(wanted: str, tokens: int, dataset: Dataset) -> str:
+def choose_engine(wanted: str, tokens: int, name: str) -> str:
     """The engine for a number of stored tokens; says what 'auto' chose and why."""
     if not tokens:
-        raise UsageError(f"every passage of {dataset.name} is empty; there is nothing to index")
+        raise UsageError(f"every passage of {name} is empty; there is nothing to index")
     if wanted != "auto":
         return wanted
     engine = "exact" if tokens <= EXACT_LIMIT else "ivf"

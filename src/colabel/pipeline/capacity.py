@@ -94,7 +94,7 @@ def stage_seconds(
     layers = 0.0 if reader.checkpoints else sum(share_of_layers(model) for model in reader.models[:readers])
     reading = reader.steps * reader.batch_queries * (1 + reader.negatives) * _TRAINING_PASS * _PAIR_PASS
     taken, indexing, tokens = uses_checkpoint(recipe), passages / rate, passages * rates.tokens
-    approximate = choose_engine(recipe.index.engine, round(tokens)) == "ivf"
+    approximate = choose_engine(recipe.index.engine, round(tokens), data.name) == "ivf"
     search = _QUERY_SECONDS + tokens * (_LISTS_READ if approximate else 1.0) / _SEARCHED
     found = {
         "encoder": 10.0,
@@ -121,7 +121,7 @@ def plan_run(recipe: Recipe, *, teacher: str = "collective") -> dict[str, Any]:
         rates = measure_rates(recipe, data)
         seconds = stage_seconds(recipe, student_of(teacher, recipe), data, rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)
-    engine = choose_engine(recipe.index.engine, tokens)
+    engine = choose_engine(recipe.index.engine, tokens, data.name)
     vector = 4 + (rates.dimension + 2 if recipe.index.storage == "int8" else 2 * rates.dimension)
     vector += rates.dimension // 4 + 8 if engine == "ivf" else 0
     indexes = sum(1 for name, taken in seconds.items() if name.endswith("index") and taken)
