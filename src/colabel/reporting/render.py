@@ -94,7 +94,9 @@ def write_run_report(document: StudyDocument, folder: Path, *, student: Path, co
     chapters = [Section("next", "The student", tuple(after))]
     shown: Shown = (document.name, lead, [], chapters)
     if document.systems:
-        shown = (document.name, finding(document), about(document), [results_section(document), *chapters])
+        new = tables_results.new_queries(document)
+        found = [Section("new", "New queries", (Text(prose("new_queries")), *new))] if new else []
+        shown = (document.name, finding(document), about(document), [results_section(document), *found, *chapters])
     write_text(folder / MARKDOWN, markdown(*shown))
     write_text(folder / HTML, page(*shown, kind="colabel run"))
     return folder / HTML
@@ -206,10 +208,12 @@ def _fence(text: str) -> str:
 def sections(document: StudyDocument) -> list[Section]:
     """All chapters that the study has something for, in order."""
     judged, times = tables_results.judged_only(document), tables_costs.response_times(document)
+    new = tables_results.new_queries(document)
     costs = (tables_costs.training_costs, tables_costs.time_ratios)
     chapters: dict[tuple[str, str], Sequence[Part]] = {
         ("notes", "Notes"): tables_setup.notes(document),
         ("effect", "Effect"): _effect(document),
+        ("new", "New queries"): (Text(prose("new_queries")), *new) if new else (),
         ("unjudged", "Passages without a judgement"): (
             (Text(prose("unjudged", document.dataset, document.split)), *judged) if judged else ()
         ),
