@@ -23,7 +23,7 @@ from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
-from colabel.systems import System, student_of
+from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train import TrainedModel
 
 log = logging.getLogger(__name__)
@@ -50,18 +50,20 @@ class RunResult:
     report: Path | None = None
 
 
-def run(recipe: Recipe, out: Path | str, *, teacher: str = "collective", progress: Progress = SILENT) -> RunResult:
+def run(recipe: Recipe, out: Path | str, *, teacher: str = DEFAULT_LESSON, progress: Progress = SILENT) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done. With other
     settings or labels, the earlier result is kept in ``out/versions``, a run folder of its own.
 
     Args:
-        teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, scores,
-            or 'hard' for hard negatives without a teacher (ColBERT-HN).
+        teacher: what the student learns. 'views', the default, and 'hard-query' train the query side alone, in
+            minutes; collective, self, uniform, cross-encoder, ensemble, mixed and scores train both sides, as does
+            'hard', hard negatives without a teacher (ColBERT-HN).
     """
     out = Path(out)
     system, at = student_of(teacher, recipe), Layout.of(out)
+    recipe = for_student(recipe, system)
     check_run(system, recipe)
     builder = Builder()
     with hold_folder(out, "run"):
@@ -146,10 +148,11 @@ def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
 
 
 def distil_student(
-    recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Progress = SILENT
+    recipe: Recipe, out: Path, *, teacher: str = DEFAULT_LESSON, progress: Progress = SILENT
 ) -> TrainedModel:
     """A student without its index, for ``colabel distil``; processes of ``torchrun`` train it together."""
     system = student_of(teacher, recipe)
+    recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
     with Stages(recipe, Layout.of(out), progress=progress, builder=Builder()) as do:

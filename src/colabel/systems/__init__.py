@@ -1,6 +1,7 @@
 """The systems that a study compares."""
 
 from colabel.systems.registry import (
+    DEFAULT_LESSON,
     LESSONS,
     REGISTRY,
     SEEDLESS,
@@ -9,6 +10,7 @@ from colabel.systems.registry import (
     System,
     collective_slug,
     default_slugs,
+    for_student,
     named_teacher,
     parse_system,
     repeated_in,
@@ -17,6 +19,7 @@ from colabel.systems.registry import (
 )
 
 __all__ = [
+    "DEFAULT_LESSON",
     "LESSONS",
     "REGISTRY",
     "SEEDLESS",
@@ -25,6 +28,7 @@ __all__ = [
     "System",
     "collective_slug",
     "default_slugs",
+    "for_student",
     "named_teacher",
     "parse_system",
     "repeated_in",
