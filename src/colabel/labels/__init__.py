@@ -15,10 +15,13 @@ from colabel.labels.missing import (
     write_missing,
 )
 from colabel.labels.statistics import LabelReport, best_labelled, entropy, missing_ranks, probabilities, report_labels
+from colabel.labels.verdict_files import read_review, write_verdicts
+from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide
 
 __all__ = [
     "FORMATS",
     "ORDERS",
+    "Applied",
     "Flag",
     "LabelBlock",
     "LabelReport",
@@ -29,8 +32,12 @@ __all__ = [
     "PairChoice",
     "QueryLabels",
     "Reason",
+    "Verdict",
+    "VerdictStore",
+    "apply_verdicts",
     "best_labelled",
     "check_missing_file",
+    "decide",
     "entropy",
     "export_labels",
     "find_missing",
@@ -39,7 +46,9 @@ __all__ = [
     "missing_ranks",
     "open_labels",
     "probabilities",
+    "read_review",
     "remembered_knowledge",
     "report_labels",
     "write_missing",
+    "write_verdicts",
 ]

@@ -322,11 +322,11 @@ def write_missing(
 
 
 def _tsv(found: Iterable[MissingLabel]) -> str:
-    """A line per suggestion without quotes: any white space in a text becomes a space."""
-    lines = ["\t".join(_COLUMNS)]
+    """A line per suggestion without quotes: any white space becomes a space; ``verdict`` is left to fill in."""
+    lines = ["\t".join((*_COLUMNS, "verdict"))]
     for label in found:
         cells = label.as_dict() | {"reasons": reason_text(label.reasons)}
-        lines.append("\t".join(_cell(cells[name]) for name in _COLUMNS))
+        lines.append("\t".join((*(_cell(cells[name]) for name in _COLUMNS), "")))
     return "\n".join(lines) + "\n"
 
 

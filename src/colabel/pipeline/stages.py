@@ -157,7 +157,7 @@ class Layout:
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index"),
     *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
-    *("trials", "seed-*", "versions"),
+    *("trials", "seed-*", "versions", "verdicts"),
 )
 """Names of the folders that a run or study may hold."""
 
