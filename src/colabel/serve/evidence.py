@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -59,13 +60,26 @@ def words_of(text: str, language: str) -> list[Word]:
     if not found:
         return []
     stems = tokenise([match.group() for match in found], language)
-    pairs = zip(found, stems, strict=True)
-    return [Word(match.start(), match.end(), match.group(), stem[0] if stem else "") for match, stem in pairs]
+    common = _common_words(language)
+    return [
+        Word(match.start(), match.end(), match.group(), stem[0] if stem and match.group().lower() not in common else "")
+        for match, stem in zip(found, stems, strict=True)
+    ]
+
+
+@functools.cache
+def _common_words(language: str) -> frozenset[str]:
+    """Words that tell people nothing: more than BM25 leaves out."""
+    if language != "english":
+        return frozenset()
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return frozenset(ENGLISH_STOP_WORDS)
 
 
 def stems_of(texts: Sequence[str], language: str) -> set[str]:
     """All stems of some texts."""
-    return {stem for words in tokenise(list(texts), language) for stem in words} if any(texts) else set()
+    return {word.stem for text in texts for word in words_of(text, language) if word.stem}
 
 
 def piece_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:

@@ -44,7 +44,7 @@ export function fill(element, segments) {
   element.replaceChildren(
     ...segments.map((one) => {
       if (!one.mark) return document.createTextNode(one.text);
-      return make("mark", { className: `m ${one.mark} s${one.strength}`, textContent: one.text });
+      return make("mark", { className: `m of-${one.mark} s${one.strength}`, textContent: one.text });
     }),
   );
   return element;
