@@ -8,6 +8,7 @@ const seen = []; // pairs that were judged here, to show one again when its verd
 const skipped = new Set();
 let pair = null;
 let busy = false;
+let again = false; // the queue is to be asked again once what is under way is done
 let pending = null; // a verdict whose answer got lost, to be sent again under the same name
 
 async function work(action) {
@@ -23,6 +24,12 @@ async function work(action) {
     busy = false;
     part("pair").setAttribute("aria-busy", "false");
   }
+  if (again) reload();
+}
+
+function reload() {
+  again = busy;
+  if (!busy) work(next);
 }
 
 async function next() {
@@ -154,16 +161,16 @@ part("undo").addEventListener("click", undo);
 part("find-form").addEventListener("submit", (event) => {
   event.preventDefault();
   part("find").blur();
-  work(next);
+  reload();
 });
 part("find").addEventListener("search", () => {
-  if (!part("find").value) work(next);
+  if (!part("find").value) reload();
 });
 part("find").addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   part("find").value = "";
   part("find").blur();
-  work(next);
+  reload();
 });
 document.addEventListener("judge", () => work(next));
-work(next);
+reload();
