@@ -39,7 +39,7 @@ def rescore(knowledge: Knowledge, labels: Labels, query_id: str, positives: Sequ
         return knowledge.index.store.score(expand(queries, centroids, origin.beta, origin.scale), rows)[0]
 
     before, after = score(knowledge.centroids([query_id])), score(fresh_centroids(knowledge, query_id, positives))
-    return held.teacher + (after - before) * _ratio(held, before)
+    return np.asarray(held.teacher + (after - before) * _ratio(held, before), dtype=np.float32)
 
 
 def fresh_centroids(knowledge: Knowledge, query_id: str, positives: Sequence[int]) -> Centroids:

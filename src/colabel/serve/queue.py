@@ -266,6 +266,6 @@ def doubt_values(block: LabelBlock, free: npt.NDArray[np.bool_]) -> npt.NDArray[
     mean = scores.sum(axis=1) / np.maximum(free.sum(axis=1), 1)
     highest = np.where(np.isfinite(block.base), block.base, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
     unit = np.where((highest > 0) & np.isfinite(highest), highest, 1.0)
-    labelled = ((block.flags & Flag.LABELLED) != 0) & np.isfinite(block.teacher) & free.any(axis=1)[:, None]
+    labelled = ((block.flags & Flag.LABELLED) != 0) & np.isfinite(block.teacher) & free.any(axis=1, keepdims=True)
     below = mean[:, None] - np.where(labelled, block.teacher, np.inf)
     return np.asarray(np.maximum(below, 0.0) / unit[:, None])

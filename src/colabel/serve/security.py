@@ -141,7 +141,7 @@ async def _whole_body(headers: Headers, receive: Receive) -> bytes | None:
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MOST_BYTES:
         return None
-    parts = b""
+    parts: bytes = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

@@ -76,7 +76,9 @@ class ServedRun:
         self._verdicts: list[Verdict] = []
         self._decisions: Mapping[tuple[str, str], Decision] = {}
         self._found = functools.lru_cache(maxsize=256)(self._search)
-        self._texts = {normalise_query(text): query_id for query_id, text in reversed(self.dataset.queries.items())}
+        self._texts: dict[str, str] = {}
+        for query_id, text in self.dataset.queries.items():
+            self._texts.setdefault(normalise_query(text), query_id)
         self.queue: Queue | None = None
         self.why = ""
         try:

@@ -172,5 +172,5 @@ part("find").addEventListener("keydown", (event) => {
   part("find").blur();
   reload();
 });
-document.addEventListener("judge", () => work(next));
+document.addEventListener("judge", reload);
 reload();
