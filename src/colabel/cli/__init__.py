@@ -16,7 +16,14 @@ from types import ModuleType
 import click
 
 from colabel import __version__
-from colabel.cli import compare_commands, dataset_commands, label_commands, search_commands, train_commands
+from colabel.cli import (
+    compare_commands,
+    dataset_commands,
+    label_commands,
+    review_commands,
+    search_commands,
+    train_commands,
+)
 from colabel.cli.output import clean, configure_logging, fail
 from colabel.errors import ColabelError
 
@@ -26,6 +33,7 @@ _GROUPS = {
     "Bring data": dataset_commands,
     "Train a retriever": train_commands,
     "Look and label": label_commands,
+    "Review": review_commands,
     "Search": search_commands,
     "Compare systems": compare_commands,
 }

@@ -7,24 +7,33 @@ from colabel.labels.missing import ORDERS, MissingLabel, find_missing, missing_l
 
 from colabel.labels.missing import check_missing_file, remembered_knowledge, write_missing  # isort: skip
 from colabel.labels.statistics import LabelReport, probabilities, report_labels
+from colabel.labels.verdict_files import read_review, write_verdicts
+from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide
 
 __all__ = [
     "FORMATS",
     "ORDERS",
+    "Applied",
     "Flag",
     "LabelBlock",
     "LabelReport",
     "Labels",
     "MissingLabel",
     "QueryLabels",
+    "Verdict",
+    "VerdictStore",
+    "apply_verdicts",
     "check_missing_file",
+    "decide",
     "export_labels",
     "find_missing",
     "label",
     "missing_labels",
     "open_labels",
     "probabilities",
+    "read_review",
     "remembered_knowledge",
     "report_labels",
     "write_missing",
+    "write_verdicts",
 ]

@@ -306,7 +306,7 @@ def write_missing(
         text = json.dumps([label.as_dict() for label in found], indent=2, ensure_ascii=False) + "\n"
     else:
         rows = [label.as_dict() | {"reasons": reason_text(label.reasons)} for label in found]
-        lines = [_COLUMNS, *([_cell(row[name]) for name in _COLUMNS] for row in rows)]
+        lines = [[*_COLUMNS, "verdict"], *([*(_cell(row[name]) for name in _COLUMNS), ""] for row in rows)]
         text = "".join("\t".join(line) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)

@@ -24,7 +24,8 @@ from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
 from colabel.findings.results import evaluated
 from colabel.index import Index
-from colabel.labels import Labels, MissingLabel, missing_labels, open_labels
+from colabel.labels import Labels, MissingLabel, Verdict, VerdictStore, missing_labels, open_labels
+from colabel.labels import verdicts as kept_verdicts
 from colabel.pipeline.preflight import RECIPE_FILE, STUDENT, noted_recipe, noted_system, recipe_note
 from colabel.pipeline.stages import MEASURES, Layout
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 VERSIONS = "versions"
 """The folder of a run's earlier results."""
-_NOT_KEPT = (VERSIONS, "pairs")  # scores of cross-encoders are a cache that grows in place
+_NOT_KEPT = (VERSIONS, "pairs", kept_verdicts.FOLDER)  # what grows in place: a cache of scores, and verdicts
 RANKERS = ("hybrid", "student", "colbert", "bm25")
 """What searches a run: its student and BM25 together, its student, θ, or BM25."""
 
@@ -171,6 +172,16 @@ class Run:
     def missing(self, limit: int = 100, **options: Any) -> list[MissingLabel]:
         """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``."""
         return list(missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, **options))
+
+    @cached_property
+    def verdict_store(self) -> VerdictStore:
+        """Where people's verdicts are kept; a version shares those of its run."""
+        of_version = self.folder.parent.name == VERSIONS and (self.folder.parent.parent / RECIPE_FILE).exists()
+        return VerdictStore((self.folder.parent.parent if of_version else self.folder) / kept_verdicts.FOLDER)
+
+    def verdicts(self) -> list[Verdict]:
+        """The standing verdict of each judge on each pair, oldest first."""
+        return self.verdict_store.current()
 
     @property
     def rankings(self) -> dict[str, Path]:

@@ -1,0 +1,140 @@
+"""Verdicts as files: labels for other programs, and tables that a person filled in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from colabel.artefacts import write_text
+from colabel.data import Dataset
+from colabel.errors import DataError, UsageError
+from colabel.labels.verdicts import HIGHEST_GRADE, Answer, Verdict, VerdictStore, check_judge, decide
+from colabel.types import Qrel, Qrels
+
+_KINDS = (".qrels", ".txt", ".trec", ".tsv", ".jsonl")
+
+
+def write_verdicts(
+    verdicts: Iterable[Verdict], path: Path, *, relevant_from: int = 1, visible: Qrels | None = None
+) -> int:
+    """Write judged pairs as labels, whole or not at all; how many pairs were written.
+
+    The name decides: ``.qrels``, ``.trec`` or ``.txt`` are TREC label files, ``.tsv`` is BEIR's; ``.jsonl`` holds every
+    verdict with its judge and time. What judges found not relevant has grade 0. With ``visible``, those labels come
+    first, and stay as they are.
+    """
+    kind = path.suffix.lower()
+    if kind not in _KINDS:
+        raise UsageError(f"{path}: verdicts are written as {', '.join(_KINDS)}; use one of these endings")
+    given = list(verdicts)
+    if kind == ".jsonl":
+        if visible is not None:
+            raise UsageError("visible labels have no judge; write them to a .qrels or .tsv file")
+        text, count = "".join(json.dumps(one.as_dict(), ensure_ascii=False) + "\n" for one in given), len(given)
+    else:
+        pairs = _label_lines(given, relevant_from, visible or {})
+        text, count = "".join(f"{one.query_id} 0 {one.passage_id} {one.grade}\n" for one in pairs), len(pairs)
+        if kind == ".tsv":
+            lines = (f"{one.query_id}\t{one.passage_id}\t{one.grade}\n" for one in pairs)
+            text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    return count
+
+
+def _label_lines(given: Sequence[Verdict], relevant_from: int, visible: Qrels) -> list[Qrel]:
+    known = [Qrel(query, passage, grade) for query, held in visible.items() for passage, grade in held.items()]
+    for one in decide(given).values():
+        if one.relevant is None or one.passage_id in visible.get(one.query_id, {}):
+            continue
+        known.append(Qrel(one.query_id, one.passage_id, max(one.grade or 0, relevant_from) if one.relevant else 0))
+    return known
+
+
+_WORDS: Mapping[str, tuple[Answer, int | None]] = {
+    **dict.fromkeys(("y", "yes", "x", "true", "relevant"), ("yes", None)),
+    **dict.fromkeys(("n", "no", "false", "not relevant", "irrelevant"), ("no", None)),
+    **dict.fromkeys(("u", "unsure", "?"), ("unsure", None)),
+}
+
+
+def parse_answer(text: str, relevant_from: int = 1) -> tuple[Answer, int | None] | None:
+    """What somebody wrote into a cell: an answer and, where it is a number from 0 to 3, its grade; None: nothing.
+
+    >>> parse_answer("Yes"), parse_answer("2"), parse_answer("0"), parse_answer(" ")
+    (('yes', None), ('yes', 2), ('no', 0), None)
+    """
+    word = text.strip().lower()
+    if not word:
+        return None
+    if re.fullmatch(rf"[0-{HIGHEST_GRADE}](\.0)?", word):
+        return graded(int(word[0]), relevant_from)
+    if word not in _WORDS:
+        raise ValueError(f"the verdict is '{text.strip()[:40]}'; expected yes, no, unsure, or 0 to {HIGHEST_GRADE}")
+    return _WORDS[word]
+
+
+def graded(grade: int, relevant_from: int) -> tuple[Answer, int]:
+    """A grade as an answer."""
+    return ("yes" if grade >= max(1, relevant_from) else "no"), grade
+
+
+def read_review(path: Path, dataset: Dataset, judge: str) -> list[Verdict]:
+    """Verdicts from a table that a person filled in: columns ``query_id``, ``passage_id`` and ``verdict``.
+
+    Such a table is what ``colabel missing --out review.tsv`` writes; a .csv that a spreadsheet made of it does as well.
+    Lines without a verdict are left out.
+    """
+    check_judge(judge)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise DataError("is not UTF-8; save it as UTF-8 text", file=str(path)) from None
+    rows = _table(lines, path)
+    head = [name.strip().lower() for name in next(rows, (0, []))[1]]
+    for name in ("query_id", "passage_id", "verdict"):
+        if name not in head:
+            raise DataError(f"has no column '{name}' in its first line", file=str(path), line=1)
+    found = []
+    for number, cells in rows:
+        row = dict(zip(head, cells, strict=False))
+        try:
+            answer = parse_answer(row.get("verdict", ""), dataset.relevant_from)
+        except ValueError as error:
+            raise DataError(str(error), file=str(path), line=number) from None
+        if answer is None:
+            continue
+        query_id, passage_id = row["query_id"].strip(), row["passage_id"].strip()
+        if query_id not in dataset.queries:
+            raise DataError(f"the collection has no query '{query_id}'", file=str(path), line=number)
+        if dataset.passages.ids.row(passage_id) < 0:
+            raise DataError(f"the collection has no passage '{passage_id}'", file=str(path), line=number)
+        found.append(Verdict(query_id, passage_id, answer[0], judge, answer[1], dataset.queries[query_id], "file"))
+    return found
+
+
+def _table(lines: Sequence[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells; blank lines are left out."""
+    if path.suffix.lower() == ".csv":
+        separator = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
+        reader = csv.reader((line + "\n" for line in lines), delimiter=separator)
+        yield from ((reader.line_num, cells) for cells in reader if cells)
+        return
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, [_unquoted(cell) for cell in line.split("\t")]
+
+
+def _unquoted(cell: str) -> str:
+    """A cell without the quotes that spreadsheets put around some."""
+    quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if quoted else cell
+
+
+def new_verdicts(given: Iterable[Verdict], store: VerdictStore) -> list[Verdict]:
+    """Those that say something else than their judge's standing verdict: a file read twice adds nothing."""
+    standing = {(one.judge, one.query_id, one.passage_id): (one.answer, one.grade) for one in store.current()}
+    return [one for one in given if standing.get((one.judge, one.query_id, one.passage_id)) != (one.answer, one.grade)]

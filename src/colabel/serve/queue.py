@@ -1,0 +1,271 @@
+"""What to judge next: suspected missing labels, doubtful labels, and a blind random share, in one queue.
+
+Of ten pairs, one is drawn at random from all unlabelled candidates (where among the ten, nobody can tell), one is a
+doubtful label as long as there are any, and the others are the best suggestions. The random ones come in one fixed
+order; those that were judged by another way already count as well, or the share of relevant ones would look too small.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from colabel.collective import Knowledge
+from colabel.data import Dataset
+from colabel.data.splits import stable_fraction
+from colabel.labels import Flag, LabelBlock, Labels, Verdict, find_missing
+from colabel.labels.missing import order_values
+from colabel.labels.statistics import unlabelled
+from colabel.labels.verdicts import Decision
+from colabel.serve.live import rescore
+
+Source = Literal["missing", "doubtful", "random"]
+SOURCES: tuple[Source, ...] = ("missing", "doubtful", "random")
+POOL = 5000
+"""Suggestions of the whole run that are in the queue; a query whose labels grow adds all of its candidates."""
+PERIOD = 10
+"""Pairs of which one is random."""
+_DRAWN = 200_000  # random pairs that are drawn at most: more than anybody will judge
+_LEASE = 180.0  # seconds for which a pair that one judge sees is not shown to another
+_DOUBTFUL = 500  # labels that are doubted, at most
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair to judge."""
+
+    query_id: str
+    passage_id: str
+    row: int
+    source: Source
+    value: float
+
+
+class Queue:
+    """The pairs of a run that are left to judge. Not for several threads at once.
+
+    Args:
+        decisions: what judges have said so far.
+    """
+
+    def __init__(self, labels: Labels, knowledge: Knowledge, dataset: Dataset, *, seed: int = 0) -> None:
+        self.labels, self.knowledge, self.dataset = labels, knowledge, dataset
+        self.order = "standout" if labels.teacher in ("collective", "self") else "deviation"
+        self._seed = seed
+        self._visible = dataset.labels(labels.split)
+        self._values: dict[tuple[str, int], float] = {
+            (one.query_id, one.row): one.value for one in find_missing(labels, dataset, limit=POOL, order=self.order)
+        }
+        self._scores: dict[str, npt.NDArray[np.float32]] = {}
+        self._grown: dict[str, tuple[int, ...]] = {}
+        self._doubtful, self.candidates, self._firsts = self._survey()
+        self._random = self._draw()
+        self._places = {(pair.query_id, pair.passage_id): place for place, pair in enumerate(self._random)}
+        self._handed: dict[tuple[str, str], tuple[str, float, Source]] = {}
+        self._decisions: Mapping[tuple[str, str], Decision] = {}
+        self._frontier = self._decided = 0
+
+    def update(self, verdicts: Sequence[Verdict], decisions: Mapping[tuple[str, str], Decision]) -> list[str]:
+        """Take in what judges said; queries whose labels grew or shrank are scored again, and returned."""
+        self._decisions = decisions
+        self._decided = sum(one.source in SOURCES for one in verdicts)
+        drawn = [self._places.get((one.query_id, one.passage_id), -1) for one in verdicts if one.source == "random"]
+        self._frontier = max(drawn, default=-1) + 1
+        grown: dict[str, list[int]] = {}
+        for (query_id, passage_id), one in decisions.items():
+            labelled = passage_id in self._visible.get(query_id, {})
+            if one.relevant and not labelled and self.labels.query_ids.row(query_id) >= 0:
+                grown.setdefault(query_id, []).append(self.labels.passage_ids.row(passage_id))
+        now = {query_id: tuple(sorted(row for row in rows if row >= 0)) for query_id, rows in grown.items()}
+        changed = [one for one in {**now, **self._grown} if now.get(one, ()) != self._grown.get(one, ())]
+        self._grown = now
+        for query_id in changed:
+            self._rescore(query_id)
+        return changed
+
+    def next(
+        self, judge: str, count: int = 1, *, skip: Collection[str] = (), only: Collection[str] | None = None
+    ) -> list[Pair]:
+        """The next pairs for a judge; the same until one of them is judged.
+
+        Args:
+            skip: ids of queries that the judge does not want to see now.
+            only: ids of the queries that the judge wants to see; None: all.
+        """
+        sources = {source: self._waiting(source, judge, skip, only) for source in SOURCES}
+        found: list[Pair] = []
+        while len(found) < count:
+            for source in self._turn(self._decided + len(found)):
+                pair = next((one for one in sources[source] if one not in found and not self._same(one, found)), None)
+                if pair is not None:
+                    break
+            else:
+                break
+            found.append(pair)
+        now = time.monotonic()
+        self._handed = {key: held for key, held in self._handed.items() if now - held[1] < _LEASE}
+        for pair in found:
+            self._handed[pair.query_id, pair.passage_id] = judge, now, pair.source
+        return found
+
+    def source_of(self, query_id: str, passage_id: str) -> str:
+        """Which queue a pair was shown from; after a restart, which one it would come from."""
+        handed = self._handed.get((query_id, passage_id))
+        if handed is not None:
+            return handed[2]
+        row = self.labels.passage_ids.row(passage_id)
+        if (query_id, row) in self._values:
+            return "missing"
+        place = self._places.get((query_id, passage_id))
+        if place is not None and place <= self._frontier + PERIOD:
+            return "random"
+        return "doubtful" if passage_id in self._visible.get(query_id, {}) else "search"
+
+    def left(self) -> int:
+        """Suggestions that nobody has judged."""
+        names = self.labels.passage_ids
+        return sum((query_id, names[row]) not in self._decisions for query_id, row in self._values)
+
+    def sample(self) -> list[Decision | None]:
+        """What was said about the random pairs up to the last one that was judged; None: it was passed over."""
+        return [self._decisions.get((one.query_id, one.passage_id)) for one in self._random[: self._frontier]]
+
+    def found(self) -> int:
+        """Labels that were missing and are not any more."""
+        return sum(
+            bool(one.relevant) and query_id in self._visible and passage_id not in self._visible[query_id]
+            for (query_id, passage_id), one in self._decisions.items()
+        )
+
+    def positives(self, query_id: str) -> list[int]:
+        """Rows of the passages that are relevant to a query by its labels or by a verdict."""
+        held = self._visible.get(query_id, {})
+        names = [one for one, grade in held.items() if grade >= self.dataset.relevant_from]
+        rows = [int(row) for row in self.labels.passage_ids.rows(names) if row >= 0]
+        return list(dict.fromkeys([*rows, *self._grown.get(query_id, ())]))
+
+    def teacher_scores(self, query_id: str) -> npt.NDArray[np.float32]:
+        """The teacher's scores of a query's candidates, by the labels of now."""
+        return self._scores.get(query_id, self.labels.query(query_id).teacher)
+
+    @staticmethod
+    def _same(pair: Pair, found: Sequence[Pair]) -> bool:
+        return any((one.query_id, one.row) == (pair.query_id, pair.row) for one in found)
+
+    def _turn(self, number: int) -> tuple[Source, ...]:
+        """Whose turn it is, and who steps in where that queue is empty."""
+        chosen = int(stable_fraction(str(number // PERIOD), f"random {self._seed}") * PERIOD)
+        if number % PERIOD == chosen:
+            return "random", "missing", "doubtful"
+        if number % PERIOD == (chosen + PERIOD // 2) % PERIOD:
+            return "doubtful", "missing", "random"
+        return "missing", "doubtful", "random"
+
+    def _waiting(
+        self, source: Source, judge: str, skip: Collection[str], only: Collection[str] | None
+    ) -> Iterator[Pair]:
+        """Pairs of one queue that nobody has judged and that no other judge is looking at."""
+        now = time.monotonic()
+        for pair in self._of(source):
+            if pair.query_id in skip or (only is not None and pair.query_id not in only):
+                continue
+            if (pair.query_id, pair.passage_id) in self._decisions:
+                continue
+            holder, since, _ = self._handed.get((pair.query_id, pair.passage_id), ("", 0.0, ""))
+            if holder in ("", judge) or now - since >= _LEASE:
+                yield pair
+
+    def _of(self, source: Source) -> Iterator[Pair]:
+        if source == "random":
+            yield from self._random[self._frontier :]
+        elif source == "doubtful":
+            yield from self._doubtful
+        else:
+            names = self.labels.passage_ids
+            for (query_id, row), value in sorted(self._values.items(), key=lambda item: -item[1]):
+                yield Pair(query_id, names[row], row, "missing", value)
+
+    def _rescore(self, query_id: str) -> None:
+        """Score the candidates of a query by its labels of now; all that are not labelled are suggestions then."""
+        held = self.labels.query(query_id)
+        if not self._grown.get(query_id):
+            self._scores.pop(query_id, None)
+            teacher = held.teacher
+        else:
+            teacher = self._scores[query_id] = rescore(self.knowledge, self.labels, query_id, self.positives(query_id))
+        new = np.isin(held.rows, self._grown.get(query_id, ()))
+        flags = np.where(new, held.flags | np.uint8(Flag.LABELLED), held.flags).astype(np.uint8)
+        block = LabelBlock([query_id], held.rows[None], teacher[None], held.base[None], flags[None])
+        for row, value in zip(held.rows.tolist(), order_values(block, self.order)[0].tolist(), strict=True):
+            if np.isfinite(value) and self.labels.passage_ids[row] not in self._visible.get(query_id, {}):
+                self._values[query_id, row] = value
+            else:
+                self._values.pop((query_id, row), None)
+
+    def _free(self, block: LabelBlock) -> npt.NDArray[np.bool_]:
+        """Which candidates of a block have a score and no judgement, [queries, candidates]."""
+        free = unlabelled(block.teacher, block.flags)
+        for place, query_id in enumerate(block.query_ids):
+            judged = self.labels.passage_ids.rows(self._visible.get(query_id, ()))
+            free[place] &= ~np.isin(block.rows[place], judged)
+        return free
+
+    def _survey(self) -> tuple[list[Pair], int, npt.NDArray[np.int64]]:
+        """Doubtful labels, worst first; how many candidates are unlabelled; and the number of each query's first."""
+        doubts: list[Pair] = []
+        counts = [np.zeros(1, np.int64)]
+        for block in self.labels.blocks():
+            free = self._free(block)
+            counts.append(free.sum(axis=1))
+            values = -doubt_values(block, free)
+            for place, column in zip(*np.nonzero(values < 0), strict=True):
+                row = int(block.rows[place, column])
+                name = self.labels.passage_ids[row]
+                doubts.append(Pair(block.query_ids[place], name, row, "doubtful", -float(values[place, column])))
+            doubts = sorted(doubts, key=lambda pair: -pair.value)[:_DOUBTFUL]
+        firsts = np.cumsum(np.concatenate(counts))
+        return doubts, int(firsts[-1]), firsts
+
+    def _draw(self) -> list[Pair]:
+        """Unlabelled candidates of the whole run in a random order that is the same every time."""
+        if not self.candidates:
+            return []
+        chance = np.random.default_rng(self._seed)
+        if self.candidates <= _DRAWN:
+            numbers = chance.permutation(self.candidates)
+        else:
+            numbers = np.array(list(dict.fromkeys(chance.integers(0, self.candidates, _DRAWN).tolist())))
+        order = np.argsort(numbers, kind="stable")
+        places = np.searchsorted(self._firsts, numbers, side="right") - 1
+        rows = np.empty(len(numbers), dtype=np.int64)
+        start = 0
+        for block in self.labels.blocks():
+            size = len(block.query_ids)
+            inside = order[(places[order] >= start) & (places[order] < start + size)]
+            rows[inside] = block.rows[self._free(block)][numbers[inside] - self._firsts[start]]
+            start += size
+        queries, names = self.labels.query_ids, self.labels.passage_ids
+        return [
+            Pair(queries[place], names[row], row, "random", 0.0)
+            for place, row in zip(places.tolist(), rows.tolist(), strict=True)
+        ]
+
+
+def doubt_values(block: LabelBlock, free: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """How far a labelled candidate lies below the mean of the query's unlabelled ones, in units of the highest φ.
+
+    Its own centroids speak for a labelled passage, so one below that mean is contradicted by all the others. 0 where a
+    candidate is not labelled, not scored, or not below.
+    """
+    scores = np.where(free, block.teacher, 0.0).astype(np.float64)
+    mean = scores.sum(axis=1) / np.maximum(free.sum(axis=1), 1)
+    highest = np.where(np.isfinite(block.base), block.base, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+    unit = np.where((highest > 0) & np.isfinite(highest), highest, 1.0)
+    labelled = ((block.flags & Flag.LABELLED) != 0) & np.isfinite(block.teacher) & free.any(axis=1, keepdims=True)
+    below = mean[:, None] - np.where(labelled, block.teacher, np.inf)
+    return np.asarray(np.maximum(below, 0.0) / unit[:, None])
