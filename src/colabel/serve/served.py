@@ -10,6 +10,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -384,10 +385,10 @@ class ServedRun:
         return one.relevant is None and len(one.judges) > 1
 
     def _trainings(self) -> list[TrainingView]:
-        found = list_runs(self.run.folder)
+        here = str(self.run.folder)
         return [
-            TrainingView("now" if one.folder == self.run.folder else one.folder.name, one.student, one.means)
-            for one in found
+            TrainingView("now" if one["folder"] == here else Path(one["folder"]).name, one["student"], one["means"])
+            for one in list_runs(self.run.folder)
         ]
 
     def _step(self) -> Step:
