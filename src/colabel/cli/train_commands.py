@@ -128,6 +128,8 @@ def run_command(dataset: str, out: Path, overrides: tuple[str, ...], teacher: st
     with terminal_progress() as progress:
         result = run(recipe_settings(dataset, overrides), out, teacher=teacher, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")
+    if result.verdict:
+        emit(result.verdict)
     emit(f"the student: {result.student}")
     emit(f"the report: {result.report}")
     for place, command in enumerate(next_commands(out, result.system)):

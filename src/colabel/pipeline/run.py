@@ -25,6 +25,7 @@ from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train import TrainedModel
+from colabel.train.query_side import verdict
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class RunResult:
         evaluation: the student beside BM25, the plain encoder and θ on the test split; None without test labels.
         student, index: its checkpoint, and the collection indexed by it.
         labels: its teacher's labels; None where it has no teacher.
+        verdict: whether dev says to take the student; empty where both sides were trained.
         report: a short page of how good the student is, where it lies, and what to do next.
     """
 
@@ -47,6 +49,7 @@ class RunResult:
     student: Path
     index: Path
     labels: Path | None
+    verdict: str = ""
     report: Path | None = None
 
 
@@ -96,7 +99,8 @@ def run_stages(do: Stages, system: System) -> RunResult:
     }
     evaluation = do.evaluate(data, rankers)
     labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
-    return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels)
+    said = verdict(student.folder) if system.query_side else ""
+    return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels, said)
 
 
 def train_student(do: Stages, system: System) -> TrainedModel:

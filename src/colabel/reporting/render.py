@@ -79,7 +79,9 @@ def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
     return ReportFiles(*(folder / name for name in REPORT_FILES))
 
 
-def write_run_report(document: StudyDocument, folder: Path, *, student: Path, commands: Sequence[str] = ()) -> Path:
+def write_run_report(
+    document: StudyDocument, folder: Path, *, student: Path, commands: Sequence[str] = (), verdict: str = ""
+) -> Path:
     """Write the short report of a run, as a page and as Markdown: its table with tests, and what to do next.
 
     Args:
@@ -87,8 +89,10 @@ def write_run_report(document: StudyDocument, folder: Path, *, student: Path, co
             where there was nothing to evaluate on.
         student: the folder of the trained model.
         commands: what one may want to call next.
+        verdict: what dev says of the student.
     """
-    after: list[Part] = [Text(f"The trained student is in {student}.")]
+    after: list[Part] = [Text(verdict)] if verdict else []
+    after += [Text(f"The trained student is in {student}.")]
     after += [Text("What to do next:"), Code("\n".join(commands), "console")] if commands else []
     lead = f"The student is trained; {document.name} has no test labels, so it could not be compared with anything."
     chapters = [Section("next", "The student", tuple(after))]
