@@ -39,8 +39,8 @@ class Ranker(Protocol):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer.
 
-        Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut. A document in pieces has
-        one place, that of its best piece.
+        Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut. A document in pieces
+        has one place, that of its best piece.
         """
 
 
