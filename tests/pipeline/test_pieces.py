@@ -9,15 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from colabel import EncoderSettings, Index, Recipe, build_index, export_labels, load_dataset, open_run, run
 from colabel.artefacts import Builder
+from colabel.cli import cli
 from colabel.data.splits import TRAIN
+from colabel.index.shards import LocalShards, build_sharded, plan_shards
 from colabel.pipeline.stages import Layout, Stages
 from colabel.ranking import Bm25, Hybrid, LateInteraction
 from colabel.ranking.late_interaction import search
 from colabel.ranking.pieces import positive_rows
-from colabel.settings import DataSettings, RankSettings
+from colabel.settings import ComputeSettings, DataSettings, RankSettings
+from colabel.teachers.score_file import ScoreFileTeacher
 from tests.pipeline.small import small_recipe
 
 QUESTION = "a fjord is a narrow inlet with steep sides"
@@ -116,6 +120,60 @@ def test_a_run_knows_documents_alone(long_run: tuple[Recipe, Path], tmp_path: Pa
     export_labels(opened.labels, dataset, tmp_path / "trec", "trec")
     lines = (tmp_path / "trec" / "run.trec").read_text().split("\n")[:-1]
     assert {line.split()[2] for line in lines} <= documents
+
+
+def test_training_texts_have_an_id_for_each_piece(long_run: tuple[Recipe, Path], tmp_path: Path) -> None:
+    import datasets
+
+    opened = open_run(long_run[1])
+    export_labels(opened.labels, opened.dataset, tmp_path / "pylate", "pylate")
+    train, documents = (datasets.load_from_disk(str(tmp_path / "pylate" / name)) for name in ("train", "documents"))
+    used = {name for row in train for name in row["document_ids"]}
+    assert used == set(documents["document_id"])
+    assert len(set(documents["document_id"])) == len(documents)
+    assert any("#" in name for name in used)
+
+
+def test_the_query_side_learns_from_pieces_and_a_score_file_from_documents(
+    long_run: tuple[Recipe, Path], tmp_path: Path
+) -> None:
+    recipe, out = long_run
+    result = run(recipe, tmp_path / "views", teacher="views")
+    assert result.evaluation is not None
+    opened = open_run(out)
+    (tmp_path / "scores.tsv").write_text("".join(f"q0\td{number}\t{number}\n" for number in range(40)))
+    teacher = ScoreFileTeacher(tmp_path / "scores.tsv", opened.dataset)
+    found = opened.labels.query("q0").rows.astype(np.int64)
+    names = [f"d{score:.0f}" for score in teacher.scores(["q0"], found[None])[0].tolist()]
+    assert names == [opened.dataset.passages.ids[row] for row in found.tolist()]
+
+
+def test_shards_may_cut_a_document(collection: Path, tiny_model: Path, tmp_path: Path) -> None:
+    dataset, encoder = load_dataset(DataSettings(source=str(collection), chunk=12)), settings(tiny_model)
+    whole = build_index(dataset, tmp_path / "whole", encoder=encoder)
+    source = plan_shards(dataset, tmp_path / "parts", encoder, "fp16", ComputeSettings(shard_passages=7))
+    parts = build_sharded(dataset, tmp_path / "parts", LocalShards(source, tmp_path / "cache"))
+    queries = whole.encoder.encode_queries([QUESTION, "caves of melt water"]).vectors
+    for wanted, found in zip(whole.search(queries, 12), parts.search(queries, 12), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_commands_offer_and_take_chunk(collection: Path, tiny_model: Path, tmp_path: Path) -> None:
+    def call(*arguments: object) -> str:
+        found = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    offered = call("check", collection, "--set", "encoder.passage_length=24")
+    assert "30 passages have more than 20 words" in offered
+    assert "--chunk 16 cuts them into pieces" in offered
+    assert "cut into " in call("check", collection, "--chunk", 16)
+    values = {"model": tiny_model, "passage_length": 24, "dimension": 16}
+    small = [part for key, value in values.items() for part in ("--set", f"encoder.{key}={value}")]
+    call("index", collection, "--chunk", 12, *small, "--out", tmp_path / "index")
+    found = json.loads(call("search", tmp_path / "index", QUESTION, "-k", 1, "--json"))
+    assert "d7" in json.dumps(found)
+    assert "d7#" not in json.dumps(found)
 
 
 def test_labels_stand_for_the_piece_that_bm25_scores_best(long_run: tuple[Recipe, Path]) -> None:

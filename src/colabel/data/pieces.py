@@ -7,6 +7,7 @@ that whatever names a row names the document.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
@@ -117,7 +118,8 @@ def best_documents(
     """
     if ids.first_rows is None:
         return search(depth)
-    wanted = 2 * depth
+    documents = 1 + np.count_nonzero(np.diff(ids.first_rows))
+    wanted = depth * math.ceil(len(ids) / documents)
     while True:
         wanted = min(wanted, len(ids))
         rows, scores = search(wanted)

@@ -335,7 +335,7 @@ def build_sharded(
             shards.source.publish_encoder(out / "encoder")
         statistics = build(out / "statistics", spec, lambda space: _write_statistics(space, dataset, shards, progress))
         warn_of_cuts(statistics.counts, dataset.passages.ids)
-        chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset)
+        chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset.name)
         shards.source = dataclasses.replace(shards.source, engine=chosen)
         if not dry:
             for number, found in shards.map("engine", progress=progress):

@@ -83,8 +83,8 @@ class Hybrid:
         ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
         order = np.lexsort((ties, -scores), axis=1)
         if self.ids.first_rows is not None:  # the views may have found different pieces of a document
-            ranked = (np.take_along_axis(values, order, 1) for values in (views.rows, scores))
-            return one_per_document(*ranked, depth, self.ids)
+            rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
+            return one_per_document(rows, scores, depth, self.ids)
         order = order[:, :depth]
         rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
         missing = depth - rows.shape[1]
