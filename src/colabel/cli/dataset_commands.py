@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,8 @@ def check_command(dataset: str, overrides: tuple[str, ...], as_json: bool, show_
     from colabel import check
 
     with terminal_progress() as progress:
-        report = check(recipe_settings(dataset, overrides, ("data",)).data, progress=progress)
+        recipe = recipe_settings(dataset, overrides, ("data", "encoder"))
+        report = check(recipe.data, passage_length=recipe.encoder.passage_length, progress=progress)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -53,6 +55,7 @@ def check_lines(report: CheckReport, shown: int | None) -> list[str]:
         f"{report.name}: {report.passages:,} passages, {report.queries:,} queries",
         f"passage length in words: mean {words.mean:.1f}, median {words.median:.0f}, 95 % below {words.p95:.0f}, "
         f"longest {words.longest:,}",
+        *_cut_lines(report),
         f"query length in words: mean {queries.mean:.1f}, median {queries.median:.0f}, longest {queries.longest:,}",
         f"relevant means grade {report.relevant_from} or higher ({report.relevant_from_reason})",
         "",
@@ -68,6 +71,22 @@ def check_lines(report: CheckReport, shown: int | None) -> list[str]:
     elif report.held_out_share is not None:
         lines.append("no dev split, and no train query will be held out as one: weights are kept without evaluation")
     return [*lines, "", *_problem_lines(report, shown)]
+
+
+def _cut_lines(report: CheckReport) -> Iterator[str]:
+    """How documents are cut, and what a model does not read of them."""
+    from colabel.data.pieces import chunk_for, readable_words
+
+    in_pieces, length = report.pieces > report.passages, report.passage_length
+    if in_pieces:
+        yield f"cut into {report.pieces:,} pieces (data.chunk); a document is ranked by its best piece"
+    if report.long:
+        what, smaller = ("pieces", "smaller ") if in_pieces else ("passages", "")
+        yield (
+            f"{report.long:,} {what} have more than {readable_words(length)} words, about what a model of {length} "
+            f"tokens reads (encoder.passage_length); about {report.lost:.0%} of all text would be lost; "
+            f"--chunk {chunk_for(length)} cuts them into {smaller}pieces"
+        )
 
 
 def _problem_lines(report: CheckReport, shown: int | None) -> list[str]:

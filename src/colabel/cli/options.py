@@ -58,7 +58,7 @@ teacher_option = click.option(
 
 
 def dataset_argument(function: F) -> F:
-    """DATASET and --set, and --clicks, --min-clicks and --columns, which are settings of [data], too."""
+    """DATASET and --set, and --clicks, --min-clicks, --columns and --chunk, which are settings of [data], too."""
     return click.argument("dataset")(data_options(function))
 
 
@@ -72,11 +72,12 @@ def data_options(function: F) -> F:
         clicks: Path | None,
         min_clicks: int | None,
         columns: tuple[str, ...],
+        chunk: int | None,
         **given: Any,
     ) -> Any:
-        return function(*args, overrides=(*overrides, *_data_settings(clicks, min_clicks, columns)), **given)
+        return function(*args, overrides=(*overrides, *_data_settings(clicks, min_clicks, columns, chunk)), **given)
 
-    for option in (_columns_option, _min_clicks_option, _clicks_option, set_option):
+    for option in (_chunk_option, _columns_option, _min_clicks_option, _clicks_option, set_option):
         option(call)
     return cast("F", call)
 
@@ -98,12 +99,24 @@ _columns_option = click.option(
 )
 
 
-def _data_settings(clicks: Path | None, min_clicks: int | None, columns: Collection[str]) -> Iterator[str]:
+_chunk_option = click.option(
+    "--chunk",
+    type=click.IntRange(0),
+    metavar="WORDS",
+    help="Cut documents of more words than this into pieces; a document is ranked by its best piece.",
+)
+
+
+def _data_settings(
+    clicks: Path | None, min_clicks: int | None, columns: Collection[str], chunk: int | None
+) -> Iterator[str]:
     """The settings that options stand for.
 
-    >>> list(_data_settings(Path("clicks.csv"), 2, ["title=Product Name"]))
+    >>> list(_data_settings(Path("clicks.csv"), 2, ["title=Product Name"], None))
     ['data.labels.clicks="clicks.csv"', 'data.min_clicks=2', 'data.columns.passage_title="Product Name"']
     """
+    if chunk is not None:
+        yield f"data.chunk={chunk}"
     if clicks is not None:
         yield f"data.labels.clicks={json.dumps(str(clicks), ensure_ascii=False)}"
     if min_clicks is not None:

@@ -155,18 +155,19 @@ def build_centroids(
     settings: CollectiveSettings,
     out: Path,
     *,
-    labelled: Mapping[str, Sequence[str]] | None = None,
+    labelled: Mapping[str, IntArray] | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> CentroidStore:
     """Extract the collective centroids of every ranked query; an interrupted run continues with the next block.
 
     Args:
-        labelled: query id → passage ids of labelled positives, of training queries only; None: none are used.
+        labelled: query id → rows of labelled positives, of training queries only; None: none are used.
     """
     inputs = {"index": index.fingerprint, "ranking": ranking.manifest.fingerprint}
     if labelled is not None:
-        inputs["labelled"] = labels_used(labelled)
+        names = {query: [ranking.passage_ids[row] for row in rows.tolist()] for query, rows in labelled.items()}
+        inputs["labelled"] = labels_used(names)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
     kept["labelled_weight"] = 3.0  # a former setting: with it, centroids of earlier versions stay up to date
     spec = Spec(STAGE, kept, inputs, seed=seed)
@@ -220,7 +221,7 @@ def _write(
     index: Index,
     ranking: Ranking,
     settings: CollectiveSettings,
-    labelled: Mapping[str, Sequence[str]] | None,
+    labelled: Mapping[str, IntArray] | None,
     seed: int,
     progress: Progress,
 ) -> Mapping[str, Any]:
@@ -229,8 +230,8 @@ def _write(
     for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
         if not space.done(f"{block_name(number)}.vectors.npy"):
             positives = None
-            if labelled is not None:  # one that is empty or that the collection does not hold is left out
-                found_rows = (ranking.passage_ids.rows(labelled.get(query_id, ())) for query_id in query_ids)
+            if labelled is not None:  # one that is empty is left out
+                found_rows = (labelled.get(query_id, np.zeros(0, np.int64)) for query_id in query_ids)
                 positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
             feedback = choose_feedback(np.asarray(ranked), settings, positives)
             found = extract(index, feedback, settings, seed=seed).first(settings.centroids)

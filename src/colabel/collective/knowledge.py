@@ -31,6 +31,7 @@ from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranking, open_ranking, rank
 from colabel.ranking.late_interaction import Hit, hits
+from colabel.ranking.pieces import positive_rows
 from colabel.settings import CollectiveSettings
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ def collect(
         build_query_store(lambda: index.encoder, encoder, queries, out / "queries", progress)
         ranker = LateInteraction(index, "theta", progress=progress)
         ranking = rank(ranker, queries, out / "ranking", depth=depth, run_file=False, progress=progress)
-        labelled = dataset.positives(split) if settings.feedback != "top" else None
+        labelled = positive_rows(dataset, split) if settings.feedback != "top" else None
         build_centroids(index, ranking, settings, out / "centroids", labelled=labelled, seed=seed, progress=progress)
         place = os.path.relpath(index.folder.resolve(), out.resolve())
         return {"split": split, "index": place, "settings": settings.as_dict()}

@@ -12,11 +12,12 @@ import numpy as np
 from colabel.data.formats import Source
 from colabel.data.load import open_source, read_labels, read_query_texts, relevance_cutoff
 from colabel.data.passages import verify_ids
+from colabel.data.pieces import count_words, cut_text, readable_words
 from colabel.data.splits import DEV, TRAIN, hold_out, leaks
 from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.data.text_lines import Collected
 from colabel.progress import SILENT, Progress, track
-from colabel.settings import DataSettings
+from colabel.settings import DataSettings, EncoderSettings
 from colabel.types import Qrels
 
 
@@ -54,7 +55,11 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class CheckReport:
-    """The outcome of :func:`check`."""
+    """The outcome of :func:`check`.
+
+    ``pieces`` counts what is encoded: passages, or with ``data.chunk`` their pieces. ``long`` of them are, estimated by
+    their words, longer than the ``passage_length`` tokens that a model reads; ``lost`` is the share of all text beyond.
+    """
 
     name: str
     passages: int
@@ -66,6 +71,10 @@ class CheckReport:
     relevant_from_reason: str
     held_out_share: float | None
     problems: Collected
+    pieces: int
+    passage_length: int
+    long: int
+    lost: float
 
     @property
     def ok(self) -> bool:
@@ -84,8 +93,11 @@ class CheckReport:
         return table
 
 
-def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckReport:
+def check(data: str | DataSettings, *, passage_length: int | None = None, progress: Progress = SILENT) -> CheckReport:
     """Read everything once; problems are collected, not raised.
+
+    Args:
+        passage_length: tokens of a passage that the model will read; None: the default of ``encoder.passage_length``.
 
     Raises:
         UsageError: there is no such dataset at all.
@@ -93,7 +105,10 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
     settings = data if isinstance(data, DataSettings) else DataSettings(source=data)
     source = open_source(settings)
     problems = Collected()
-    passage_ids, passage_words = _check_passages(source, problems, progress)
+    passage_length = passage_length or EncoderSettings().passage_length
+    passage_ids, passage_words, piece_words = _check_passages(source, problems, progress)
+    lengths = np.frombuffer(piece_words, dtype=np.uint32).astype(np.int64)
+    beyond = np.maximum(0, lengths - readable_words(passage_length))
     places: dict[str, tuple[str, int]] = {}
     queries = read_query_texts(source, problems, places)
     labels, hidden = read_labels(source, queries, passage_ids, problems, settings)
@@ -114,21 +129,30 @@ def check(data: str | DataSettings, *, progress: Progress = SILENT) -> CheckRepo
         relevant_from_reason=reason,
         held_out_share=held_out,
         problems=problems,
+        pieces=len(lengths),
+        passage_length=passage_length,
+        long=int((beyond > 0).sum()),
+        lost=float(beyond.sum() / max(1, lengths.sum())),
     )
 
 
-def _check_passages(source: Source, problems: Collected, progress: Progress) -> tuple[StringTable, array[int]]:
-    """Ids and word counts of all passages; memory is a few dozen bytes each."""
-    ids, words, lines = StringTableBuilder(), array("I"), array("q")
+def _check_passages(
+    source: Source, problems: Collected, progress: Progress
+) -> tuple[StringTable, array[int], array[int]]:
+    """Ids and word counts of all passages, and word counts of all pieces; memory is a few dozen bytes each."""
+    ids, words, lines, pieces = StringTableBuilder(), array("I"), array("q"), array("I")
     file = source.name
     for located in track(source.passages(problems), progress, "reading passages", None, "passages"):
         ids.append(located.value.id)
-        words.append(len(located.value.title.split()) + len(located.value.text.split()))
+        title, text = located.value.title, located.value.text
+        words.append(len(title.split()) + len(text.split()))
+        parts = cut_text(text, source.chunk) if source.chunk else (text,)
+        pieces.extend(count_words(title) + count_words(part) for part in parts)
         lines.append(located.line)
         file = located.file
     table = ids.finish()
     verify_ids(table, file, lines, problems)
-    return table, words
+    return table, words, pieces
 
 
 def _count(labels: Qrels, cutoff: int, hidden: Qrels) -> SplitCounts:

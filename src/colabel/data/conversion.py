@@ -29,6 +29,8 @@ def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress
         raise UsageError(f"cannot convert to '{to}'; expected one of {', '.join(sorted(writers))}")
     if to != "beir" and hidden_labels(dataset):
         raise UsageError(f"{dataset.name} has hidden labels, for which the {to} format has no place; convert to beir")
+    if dataset.passages.ids.first_rows is not None:
+        raise UsageError(f"the documents of {dataset.name} are in pieces; leave out data.chunk to convert them whole")
     if dataset.passages.path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{out} holds the collection that is to be converted; choose another output folder")
     plan = Spec("convert", {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}, _inputs(dataset))

@@ -45,7 +45,14 @@ class Dataset:
 
     @classmethod
     def from_records(
-        cls, passages: Any, queries: Any = (), labels: Any = (), *, name: str = "records", cache: Path | None = None
+        cls,
+        passages: Any,
+        queries: Any = (),
+        labels: Any = (),
+        *,
+        name: str = "records",
+        chunk: int = 0,
+        cache: Path | None = None,
     ) -> Dataset:
         """A dataset from what is in memory: lists of dicts, mappings, pandas, polars or Arrow tables.
 
@@ -56,6 +63,7 @@ class Dataset:
             labels: query_id, passage_id and, if given, grade and split (default: train). A mapping is query id →
                 passage ids or query id → passage id → grade, or split → such a mapping.
             name: what reports call it.
+            chunk: words per piece of a long document, as ``data.chunk``; 0: documents stay whole.
             cache: a folder for the passages, as in :func:`colabel.load_dataset`.
 
         Example:
@@ -66,8 +74,9 @@ class Dataset:
         from colabel.data.formats.in_memory import records_source
         from colabel.data.load import read_dataset
 
-        source = records_source(passages, queries, labels, name)
-        return read_dataset(source, DataSettings(source=name), cache=cache)
+        settings = DataSettings(source=name, chunk=chunk)
+        source = records_source(passages, queries, labels, name).in_pieces(settings.chunk)
+        return read_dataset(source, settings, cache=cache)
 
     @property
     def splits(self) -> tuple[str, ...]:

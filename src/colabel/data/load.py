@@ -126,7 +126,7 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
         UsageError: there is no such file or folder, or it holds no known format.
     """
     known, name = _format_of(settings.source)
-    source = (known or _recognised(Path(name))).open(name, settings, cache)
+    source = (known or _recognised(Path(name))).open(name, settings, cache).in_pieces(settings.chunk)
     if not settings.queries and not settings.labels:
         return source
     columns = {**BEIR_COLUMNS, **settings.columns}

@@ -16,6 +16,7 @@ import numpy as np
 
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.data.formats import LineFile, Source
+from colabel.data.pieces import cut_passage
 from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.data.text_lines import DUPLICATE_PASSAGE, EMPTY_FILE, Malformed, Problems, passage_from_json
 from colabel.errors import DataError
@@ -28,6 +29,8 @@ _READ_AHEAD = 1 << 20
 
 class PassageTable:
     """Row → passage. ``ids`` maps rows to ids and back; ``fingerprint`` names the contents.
+
+    Where documents are in pieces, a row is a piece, and ``ids`` has its document's id.
 
     ``offsets`` int64 [n + 1] holds the first byte of each passage's line and the size of the file.
     """
@@ -134,6 +137,7 @@ def _open(folder: Path, line_file: LineFile | None) -> PassageTable:
 def _write(space: Workspace, source: Source, problems: Problems, progress: Progress) -> dict[str, Any]:
     """Offsets and ids of every passage; the text as well where it cannot be read in place."""
     ids, offsets, lines, end = StringTableBuilder(), array("q"), array("q"), 0
+    documents = StringTableBuilder()
     file = source.name
     with ExitStack() as stack:
         unpacked: IO[bytes] | None = None
@@ -143,14 +147,17 @@ def _write(space: Workspace, source: Source, problems: Problems, progress: Progr
         passages = track(source.passages(problems), progress, "reading passages", None, "passages")
         for located in passages:
             passage, file, line, offset = located
-            ids.append(passage.id)
             lines.append(line)
-            offsets.append(end if unpacked else offset)
-            if unpacked:
-                end += unpacked.write(passage_line(passage).encode("utf-8"))
+            if source.chunk:
+                documents.append(passage.id)
+            for piece in cut_passage(passage, source.chunk) if source.chunk else (passage,):
+                ids.append(passage.id)  # the document's, so that whatever names a piece names the document
+                offsets.append(end if unpacked else offset)
+                if unpacked:
+                    end += unpacked.write(passage_line(piece).encode("utf-8"))
     offsets.append(end if source.line_file is None else source.line_file.path.stat().st_size)
     table = ids.finish()
-    verify_ids(table, file, lines, problems)
+    verify_ids(documents.finish() if source.chunk else table, file, lines, problems)
     table.save(space, "ids")
     with space.file("offsets.npy") as path, path.open("wb") as target:
         np.save(target, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)

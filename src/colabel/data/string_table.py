@@ -6,6 +6,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -144,6 +145,36 @@ class StringTable(Sequence[str]):
     def rows(self, values: Iterable[str]) -> np.ndarray:
         """The rows of many strings, int64, −1 for unknown ones."""
         return np.fromiter((self.row(value) for value in values), dtype=np.int64)
+
+    @cached_property
+    def first_rows(self) -> npt.NDArray[np.int64] | None:
+        """For each row the first of the neighbours with the same string, int64 [n]; None where no two are equal.
+
+        Neighbours share an id where documents are in pieces.
+
+        >>> StringTable.of(["d1", "d2", "d2"]).first_rows.tolist()
+        [0, 1, 1]
+        """
+        if not (self._hashes[1:] == self._hashes[:-1]).any():
+            return None
+        hashes = np.empty(len(self), dtype=np.uint64)
+        hashes[self._order] = self._hashes
+        first = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+        return np.asarray(np.flatnonzero(first)[np.cumsum(first) - 1])
+
+    def first_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """The first row of the document that each row is a piece of; −1 stays."""
+        wide = np.asarray(rows, dtype=np.int64)
+        return wide if self.first_rows is None else np.where(wide >= 0, self.first_rows[wide], -1)
+
+    def all_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Every row of the documents that these rows are pieces of; −1 stays."""
+        wide = np.asarray(rows, dtype=np.int64)
+        if self.first_rows is None:
+            return wide
+        first = np.unique(self.first_of(wide))
+        ends = np.where(first >= 0, np.searchsorted(self.first_rows, first, side="right"), 0)
+        return np.concatenate([np.zeros(0, np.int64), *map(np.arange, first, ends)])
 
     def tie_ranks(self) -> npt.NDArray[np.int32]:
         """For each row its place when strings are sorted from the last to the first by their UTF-8 bytes, int32 [n].

@@ -31,13 +31,15 @@ class EncodedPassages:
     """Token vectors of consecutive passages, one after another.
 
     vectors: float16 [tokens, dimension], token_ids: int32 [tokens], offsets: int64 [passages + 1]; passage i owns the
-    tokens from offsets[i] to offsets[i + 1]. ``truncated`` counts passages that were longer than the model takes.
+    tokens from offsets[i] to offsets[i + 1]. ``truncated`` counts passages that were longer than the model takes,
+    ``lost`` the tokens that were cut off.
     """
 
     vectors: np.ndarray
     token_ids: np.ndarray
     offsets: np.ndarray
     truncated: int
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Encoder:
             return EncodedQueries(torch.zeros(0, 1, self.dimension), torch.zeros(0, 1, dtype=torch.int64), ())
         cut = self._cut_queries(texts)
         if cut:
-            _warn_once(f"{cut} of {len(texts)} queries are longer than the model takes and were cut")
+            warn_once(f"{cut} of {len(texts)} queries are longer than the model takes and were cut")
         unreadable = tuple(number for number, text in enumerate(texts) if not self._readable(text))
         return EncodedQueries(stack(vectors), stack(token_ids, -1), unreadable)
 
@@ -122,9 +124,8 @@ class Encoder:
         """
         lengths = self._lengths(texts)
         limit = self.passage_limit
-        truncated = sum(limit is not None and length > limit for length in lengths)
-        if limit is not None:
-            lengths = [min(length, limit) for length in lengths]
+        beyond = [max(0, length - limit) if limit is not None else 0 for length in lengths]
+        lengths = [length - lost for length, lost in zip(lengths, beyond, strict=True)]
         vectors = [np.zeros((0, self.dimension), np.float16)] * len(texts)
         token_ids = [np.zeros(0, np.int32)] * len(texts)
         for number, rows in enumerate(length_batches(lengths, self.batch_tokens)):
@@ -150,7 +151,8 @@ class Encoder:
             np.concatenate([np.zeros((0, self.dimension), np.float16), *vectors]),
             np.concatenate([np.zeros(0, np.int32), *token_ids]),
             offsets,
-            truncated,
+            sum(lost > 0 for lost in beyond),
+            sum(beyond),
         )
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
@@ -263,8 +265,8 @@ def encode_queries_checked(encoder: Encoder, texts: Sequence[str], *, strict: bo
 
 
 @functools.cache
-def _warn_once(sentence: str) -> None:
-    """Every model of a study reads the same queries."""
+def warn_once(sentence: str) -> None:
+    """Every model of a study reads the same queries and passages."""
     log.warning("%s", sentence)
 
 

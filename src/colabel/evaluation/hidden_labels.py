@@ -174,7 +174,7 @@ def _candidates(
 ) -> CandidateList:
     from colabel.labels.artefact import Flag
 
-    query_id, rows = block.query_ids[place], block.rows[place]
+    query_id, rows = block.query_ids[place], ids.first_of(block.rows[place])
     labelled, hidden_rows = (block.flags[place] & Flag.LABELLED) != 0, ids.rows(hidden)
     mixed = np.isin(rows, hidden_rows) & labelled
     if mixed.any():

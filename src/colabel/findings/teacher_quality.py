@@ -156,7 +156,7 @@ def _judged_candidates(
     found = {}
     for query_ids, rows, scores in knowledge.ranking.blocks():
         for query_id, line, values in zip(query_ids, rows, scores, strict=True):
-            if np.isin(line, ids.rows(positives.get(query_id, ()))).any():
+            if np.isin(ids.first_of(line), ids.rows(positives.get(query_id, ()))).any():
                 found[query_id] = (np.asarray(line, dtype=np.int64), np.asarray(values))
     drawn = sorted(found, key=lambda query_id: stable_fraction(query_id, "quality"))[:most]
     return {query_id: found[query_id] for query_id in sorted(drawn)}

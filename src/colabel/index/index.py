@@ -28,12 +28,13 @@ import torch
 from colabel.artefacts import assemble, fingerprint, read_manifest, refuse_foreign
 from colabel.artefacts.manifest import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
+from colabel.data.pieces import best_documents
 from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, UsageError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup, nearest_exact
-from colabel.index.store import TokenStore, VectorSource, build_store
+from colabel.index.store import TokenStore, VectorSource, build_store, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
@@ -68,6 +69,7 @@ def build_index(
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
         stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
+        warn_of_cuts(stored.counts, dataset.passages.ids)
         engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset.name)
         if engine == "ivf":
             build_ivf(TokenStore(out / "tokens"), out / "ivf", progress)
@@ -201,9 +203,16 @@ class Index:
             allowed: bool [passages]: which rows may be returned.
 
         Returns:
-            Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer.
+            Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer. Of a document in
+            pieces, the best piece alone is returned.
         """
         self._check_width(queries)
+        return best_documents(lambda depth: self._search(queries, depth, allowed, progress), k, self.store.ids)
+
+    def _search(
+        self, queries: torch.Tensor, k: int, allowed: npt.NDArray[np.bool_] | None, progress: Progress
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The k best rows of each query."""
         few = allowed is not None and float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
         if self.engine == "ivf" and not few:  # over few passages exact search is the better way
             return self.ivf.search(queries, k, allowed=allowed)

@@ -280,6 +280,8 @@ class Shard:
         return {
             "tokens": self._store.tokens,
             "truncated": int(self._store.manifest.counts["truncated"]),
+            "lost": int(self._store.manifest.counts.get("lost", 0)),
+            "limit": self._store.manifest.counts.get("limit"),
             "dimension": self._store.dimension,
             "special_token_ids": list(self._store.special_token_ids),
             "seconds": self._store.manifest.seconds,

@@ -33,7 +33,7 @@ from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, r
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample, train_centres
 from colabel.index.shard_plan import CACHE, ShardCache, ShardLayout, ShardSource
-from colabel.index.store import TokenStore, VectorSource, save_array
+from colabel.index.store import TokenStore, VectorSource, save_array, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 
@@ -211,16 +211,10 @@ class ShardedIndex(Index):
             return self.store.fingerprint
         return f"{self.store.fingerprint}-ivf-{self.shards.source.layout.shard_passages}"
 
-    def search(
-        self,
-        queries: torch.Tensor,
-        k: int,
-        *,
-        allowed: npt.NDArray[np.bool_] | None = None,
-        progress: Progress = SILENT,
+    def _search(
+        self, queries: torch.Tensor, k: int, allowed: npt.NDArray[np.bool_] | None, progress: Progress
     ) -> tuple[IntArray, FloatArray]:
-        """The k best passages of each query by MaxSim; see :meth:`Index.search`."""
-        self._check_width(queries)
+        """The k best rows of each query."""
         found = self.shards.map("search", queries.numpy(), k, allowed, progress=progress)
         return merge_rankings((answer for _, answer in found), len(queries), k, self.store.tie_ranks)
 
@@ -340,6 +334,7 @@ def build_sharded(
         if not dry:
             shards.source.publish_encoder(out / "encoder")
         statistics = build(out / "statistics", spec, lambda space: _write_statistics(space, dataset, shards, progress))
+        warn_of_cuts(statistics.counts, dataset.passages.ids)
         chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset.name)
         shards.source = dataclasses.replace(shards.source, engine=chosen)
         if not dry:
@@ -379,15 +374,16 @@ def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progre
     layout = shards.source.layout
     lengths = np.zeros(layout.passages, dtype=np.int32)
     frequency: Any = 0
-    counts: dict[str, Any] = {"passages": layout.passages, "tokens": 0, "truncated": 0, "shards": len(layout)}
+    counts: dict[str, Any] = {"passages": layout.passages, "tokens": 0, "truncated": 0, "lost": 0}
+    counts["shards"] = len(layout)
     working = 0.0
     for number, found in shards.map("statistics", progress=progress):
         first, last = layout.rows(number)
         lengths[first:last] = found["lengths"]
         frequency = frequency + found["document_frequency"]
-        counts |= {"dimension": found["dimension"], "special_token_ids": found["special_token_ids"]}
-        counts["tokens"] += found["tokens"]
-        counts["truncated"] += found["truncated"]
+        counts |= {name: found[name] for name in ("dimension", "special_token_ids", "limit")}
+        for name in ("tokens", "truncated", "lost"):
+            counts[name] += found[name]
         working += found["seconds"]
     ids = StringTable.of(dataset.passages.ids)
     ids.save(space, "ids")

@@ -24,8 +24,10 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
+from colabel.data.pieces import chunk_for
 from colabel.data.string_table import StringTable
 from colabel.encode import Encoder
+from colabel.encode.encoder import warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import CODECS, Codec, stored
 from colabel.index.exact import TokenShard, score_rows
@@ -267,31 +269,45 @@ def _write(
         for part, values in {"tokens": encoded.token_ids, "offsets": encoded.offsets, **arrays}.items():
             save_array(space, f"{shard_name(number)}.{part}", values)
         with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
-            path.write_text(json.dumps({"truncated": encoded.truncated, "tokens": len(encoded.token_ids)}))
+            counts = {"truncated": encoded.truncated, "lost": encoded.lost, "tokens": len(encoded.token_ids)}
+            path.write_text(json.dumps(counts))
     task.close()
     if not space.done("tie_ranks.npy"):
         ids = StringTable.of(passages.ids)
         ids.save(space, "ids")
         save_array(space, "tie_ranks", ids.tie_ranks())
     frequency = np.zeros(encoder.vocabulary_size, dtype=np.int64)
-    truncated = tokens = 0
+    truncated = lost = tokens = 0
     for name in map(shard_name, range(len(starts))):
         token_ids, offsets = (_load(space.folder / f"{name}.{part}.npy") for part in ("tokens", "offsets"))
         frequency += document_frequency(token_ids, offsets, len(frequency))
-        truncated += json.loads((space.folder / f"{name}.json").read_text())["truncated"]
+        cut = json.loads((space.folder / f"{name}.json").read_text())
+        truncated, lost = truncated + cut["truncated"], lost + cut.get("lost", 0)
         tokens += len(token_ids)
     save_array(space, "df", frequency)
-    if truncated:
-        limit = encoder.passage_limit
-        log.info("%d of %d passages were longer than %s tokens and were cut", truncated, len(passages), limit)
     return {
         "passages": len(passages),
         "tokens": tokens,
         "shards": len(starts),
         "dimension": encoder.dimension,
         "truncated": truncated,
+        "lost": lost,
+        "limit": encoder.passage_limit,
         "special_token_ids": list(encoder.special_token_ids),
     }
+
+
+def warn_of_cuts(counts: Mapping[str, Any], ids: StringTable) -> None:
+    """Say how many passages are longer than the model reads and how much of the text nobody can find, once."""
+    if not counts["truncated"] or not counts.get("limit"):
+        return
+    share = counts["lost"] / max(1, counts["lost"] + counts["tokens"])
+    smaller = "a smaller" if ids.first_rows is not None else "with"
+    warn_once(
+        f"{counts['truncated']:,} of {counts['passages']:,} passages are longer than the {counts['limit']} tokens that "
+        f"the model reads, and about {share:.0%} of all text is lost; {smaller} --chunk {chunk_for(counts['limit'])} "
+        "(data.chunk) cuts them into pieces instead"
+    )
 
 
 def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:

@@ -242,12 +242,17 @@ def _write_pylate(space: Workspace, examples: Iterable[TrainingExample], dataset
     """Datasets train (query_id, document_ids, scores), queries (query_id, text) and documents (document_id, text)."""
     used = np.zeros(len(dataset.passages), dtype=bool)
     kept: list[str] = []
+    whole = dataset.passages.ids.first_rows is None
+
+    def name(row: int) -> str:
+        """A piece has an id of its own here, as each id has one text."""
+        return dataset.passages.ids[row] if whole else dataset.passages[row].id
 
     def train() -> Iterator[list[Any]]:
         for query_id, rows, scores in examples:
             used[rows] = True
             kept.append(query_id)
-            yield [query_id, [dataset.passages.ids[row] for row in rows], scores]
+            yield [query_id, [name(row) for row in rows], scores]
 
     columns = {"query_id": "string", "document_ids": "strings", "scores": "scores"}
     _save(space, space.folder / "train", columns, train())

@@ -15,10 +15,12 @@ import numpy.typing as npt
 from colabel.artefacts import Spec, Workspace, build
 from colabel.collective.centroids import labels_used
 from colabel.data import Dataset
+from colabel.data.pieces import with_labelled_pieces
 from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
 from colabel.progress import SILENT, Progress
+from colabel.ranking.pieces import row_finder
 from colabel.settings import LabelSettings
 from colabel.teachers.protocol import Teacher
 
@@ -198,19 +200,21 @@ def labelled_queries(
     knowledge: Knowledge, dataset: Dataset, candidates: int, left_out: dict[str, int]
 ) -> Iterator[Ranked]:
     """Labelled queries in the order of the ranking, a block at a time; counts what it leaves out."""
-    labels, store = dataset.labels(knowledge.split), knowledge.index.store
+    store, ids = knowledge.index.store, dataset.passages.ids
+    rows_of = row_finder(dataset, knowledge.split)
     pending: list[tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]] = []
     for query_ids, rows, scores in knowledge.ranking.blocks():
         for place, query_id in enumerate(query_ids):
-            grades = labels.get(query_id, {})
-            wanted = [passage for passage, grade in grades.items() if grade >= dataset.relevant_from]
-            found = np.sort(dataset.passages.rows(wanted))  # so that the order of the label file does not matter
+            found = rows_of(query_id)
             positives = found[store.lengths(found) > 0]
             left_out["empty_positives"] += len(found) - len(positives)
             if not len(positives):
                 left_out["skipped_queries"] += 1
                 continue
-            pending.append((query_id, rows[place, :candidates], scores[place, :candidates], positives))
+            line = rows[place, :candidates]
+            if ids.first_rows is not None:  # other pieces of a labelled document are no candidates
+                line = np.where(with_labelled_pieces(line, positives, ids) == line, line, -1).astype(np.int32)
+            pending.append((query_id, line, scores[place, :candidates], positives))
             if len(pending) == BLOCK:
                 yield _stack(pending)
                 pending = []

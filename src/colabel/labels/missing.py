@@ -153,7 +153,7 @@ def find_missing(
         if margin is not None:
             values[~(_margins(block) >= margin)] = -np.inf
         for place, query_id in enumerate(block.query_ids):
-            known = labels.passage_ids.rows(judged.get(query_id, ()))
+            known = labels.passage_ids.all_of(labels.passage_ids.rows(judged.get(query_id, ())))
             values[place, np.isin(block.rows[place], known)] = -np.inf
         flat = values.reshape(-1)
         here = np.empty(int((flat > -np.inf).sum()), dtype=_PLACE)

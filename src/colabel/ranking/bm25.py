@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from colabel.artefacts import Spec, Workspace, build
 from colabel.data import PassageTable
+from colabel.data.pieces import best_documents
 from colabel.errors import SettingsError, UsageError
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import RankSettings
@@ -50,17 +51,23 @@ class Bm25:
         self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Rows and scores; passages that share no word with the query are not ranked."""
-        depth = min(depth, len(self.ids))
-        rows = np.full((len(texts), depth), -1, dtype=np.int64)
-        scores = np.full((len(texts), depth), -np.inf, dtype=np.float32)
-        if not texts:
-            return rows, scores
         mask = None if allowed is None else allowed.astype(np.float32)
-        for place, words in enumerate(tokenise(list(texts), self._language)):
-            found, values = rank_words(self._engine, words, depth, self._tie_ranks, mask)
-            rows[place, : len(found)] = found
-            scores[place, : len(found)] = values
-        return rows, scores
+        words = tokenise(list(texts), self._language) if len(texts) else []
+        return self._rank(words, min(depth, len(self.ids)), mask)
+
+    def _rank(
+        self, queries: Sequence[Sequence[str]], depth: int, mask: npt.NDArray[np.float32] | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        def search(depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+            rows = np.full((len(queries), depth), -1, dtype=np.int64)
+            scores = np.full((len(queries), depth), -np.inf, dtype=np.float32)
+            for place, words in enumerate(queries):
+                found, values = rank_words(self._engine, list(words), depth, self._tie_ranks, mask)
+                rows[place, : len(found)] = found
+                scores[place, : len(found)] = values
+            return rows, scores
+
+        return best_documents(search, depth, self.ids)
 
     def scores(self, texts: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """BM25 scores of given rows int64 [queries, n], float32 [queries, n]; −∞ where a row is −1.
@@ -81,11 +88,7 @@ class Bm25:
 
     def rank_words(self, queries: Sequence[Sequence[str]], depth: int) -> npt.NDArray[np.int64]:
         """The best rows int64 [queries, depth] for lists of stemmed words; −1 where there are fewer."""
-        rows = np.full((len(queries), depth), -1, dtype=np.int64)
-        for place, words in enumerate(queries):
-            found, _ = rank_words(self._engine, list(words), depth, self._tie_ranks)
-            rows[place, : len(found)] = found
-        return rows
+        return self._rank(queries, depth)[0]
 
     def telling_words(self, passages: Sequence[Sequence[int]], count: int) -> list[list[str]]:
         """The ``count`` stemmed words of highest min(tf, 3) · idf of each group of passage rows, most telling first.

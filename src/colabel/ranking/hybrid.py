@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import fingerprint
+from colabel.data.pieces import one_per_document
 from colabel.errors import UsageError
 from colabel.measures import measure_run
 from colabel.ranking.bm25 import Bm25
@@ -80,7 +81,11 @@ class Hybrid:
     def _best(self, views: Views, weight: float, depth: int) -> tuple[IntArray, FloatArray]:
         scores = np.where(views.rows >= 0, views.mixed(weight), -np.inf).astype(np.float32)
         ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
-        order = np.lexsort((ties, -scores), axis=1)[:, :depth]
+        order = np.lexsort((ties, -scores), axis=1)
+        if self.ids.first_rows is not None:  # the views may have found different pieces of a document
+            rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
+            return one_per_document(rows, scores, depth, self.ids)
+        order = order[:, :depth]
         rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
         missing = depth - rows.shape[1]
         if missing > 0:

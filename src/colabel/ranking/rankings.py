@@ -39,7 +39,8 @@ class Ranker(Protocol):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer.
 
-        Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut.
+        Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut. A document in pieces
+        has one place, that of its best piece.
         """
 
 
@@ -142,7 +143,7 @@ def allowed_rows(
         if (rows < 0).any():
             unknown = wanted[int(np.flatnonzero(rows < 0)[0])]
             raise DataError(f"the candidate filter names passage '{unknown}', which the collection does not have")
-        allowed[rows] = value
+        allowed[ids.all_of(rows)] = value
     return allowed
 
 

@@ -45,6 +45,13 @@ class DataSettings(Settings):
     columns: dict[str, str] = setting(
         {}, help=f"names of the columns in JSONL and Hugging Face data; keys: {', '.join(COLUMN_NAMES)}"
     )
+    chunk: int = setting(
+        0,
+        low=0,
+        high=100_000,
+        help="words per piece of a long document, which is then ranked by its best piece; 0: documents stay whole, and "
+        "a model reads their first encoder.passage_length tokens",
+    )
     relevant_from: int | None = setting(
         None, low=1, high=100, help="lowest grade that counts as relevant; left out: 2 for TREC-DL, else 1"
     )

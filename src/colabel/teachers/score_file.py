@@ -38,7 +38,8 @@ class ScoreFileTeacher:
     def __init__(self, path: Path, dataset: Dataset, *, progress: Progress = SILENT) -> None:
         self.path = path / "run.trec" if path.is_dir() else path
         self._numbers = {query_id: number for number, query_id in enumerate(dataset.queries)}
-        self._table = self._read(dataset.passages.ids, progress)
+        self._ids = dataset.passages.ids
+        self._table = self._read(self._ids, progress)
         self.fingerprint = fingerprint(
             {
                 "teacher": self.name,
@@ -55,7 +56,7 @@ class ScoreFileTeacher:
     def scores(self, query_ids: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Scores float32 [queries, candidates]; −∞ where the row is −1, NaN where the file has none."""
         numbers = np.array([self._numbers.get(query_id, -1) for query_id in query_ids], dtype=np.int64)[:, None]
-        found = self._table.look_up(pair_keys(numbers, rows))
+        found = self._table.look_up(pair_keys(numbers, self._ids.first_of(rows)))
         found[rows < 0] = -np.inf
         return found
 

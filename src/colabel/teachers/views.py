@@ -28,11 +28,13 @@ from colabel.artefacts import fingerprint
 from colabel.collective.centroids import extract
 from colabel.collective.knowledge import Knowledge
 from colabel.data import Dataset
+from colabel.data.pieces import with_labelled_pieces
 from colabel.data.splits import stable_fraction
 from colabel.index import Index
 from colabel.maxsim import fold_weights
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.hybrid import standardise
+from colabel.ranking.pieces import positive_rows
 from colabel.teachers.protocol import FloatArray, IntArray, Knows
 
 log = logging.getLogger(__name__)
@@ -213,7 +215,8 @@ def fitted_teacher(knowledge: Knowledge, words: Bm25, dataset: Dataset) -> ViewT
     positives = labelled_rows(dataset, knowledge.index, knowledge.split)
     several = [query for query, held in positives.items() if len(held) >= 2]
     several = sorted(several, key=lambda query: stable_fraction(query, "views"))[:MOST_QUERIES]
-    ranked = {query: knowledge.ranking.query(query)[0].astype(np.int64) for query in several}
+    ids, ranking = dataset.passages.ids, knowledge.ranking
+    ranked = {query: with_labelled_pieces(ranking.query(query)[0], positives[query], ids) for query in several}
     fitted = fit_weights(knowledge, words, {query: positives[query] for query in several}, ranked)
     if fitted.queries:
         shown = ", ".join(f"{name} {value:.3f}" for name, value in fitted.average_precision.items())
@@ -223,11 +226,10 @@ def fitted_teacher(knowledge: Knowledge, words: Bm25, dataset: Dataset) -> ViewT
 
 def labelled_rows(dataset: Dataset, index: Index, split: str) -> dict[str, list[int]]:
     """Query id → rows of its visible labelled passages that have a text; queries without any are left out."""
-    labelled = dataset.positives(split) if split in dataset.splits else {}
+    labelled = positive_rows(dataset, split) if split in dataset.splits else {}
     found = {}
-    for query, held in labelled.items():
-        rows = index.store.ids.rows(sorted(held))
-        kept = rows[(rows >= 0) & (index.store.lengths(rows) > 0)].tolist()
+    for query, rows in labelled.items():
+        kept = sorted(rows[index.store.lengths(rows) > 0].tolist(), key=index.store.ids.__getitem__)
         if kept:
             found[query] = kept
     return found

@@ -31,6 +31,7 @@ from colabel.data.string_table import StringTable
 from colabel.errors import DataError, UsageError
 from colabel.index.store import allow_open_files
 from colabel.ranking import Ranking
+from colabel.ranking.pieces import positive_rows
 from colabel.settings import DistilSettings, TrainSettings
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Candidates:
     Attributes:
         query_ids: queries with a positive, by query number.
         positives: rows of each query's visible positives, rising.
+        labelled: the same with all pieces of documents that are in pieces: never negatives.
         passages: how many the collection has.
         empty_positives: labelled passages without text, which were left out.
         unranked: queries with a positive that the ranking does not hold.
@@ -60,6 +62,7 @@ class Candidates:
 
     query_ids: Sequence[str]
     positives: Sequence[Rows]
+    labelled: Sequence[Rows]
     passages: int
     empty_positives: int
     unranked: int
@@ -82,7 +85,7 @@ class Candidates:
     def negatives(self, number: int) -> Rows:
         """Rows of the candidates that are not labelled."""
         rows, _ = self.ranked(number)
-        return rows[~np.isin(rows, self.positives[number])]
+        return rows[~np.isin(rows, self.labelled[number])]
 
 
 def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: str = TRAIN) -> Candidates:
@@ -106,6 +109,7 @@ def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, s
     return Candidates(
         query_ids=query_ids,
         positives=[positives[query_id] for query_id in query_ids],
+        labelled=[dataset.passages.ids.all_of(positives[query_id]).astype(np.int32) for query_id in query_ids],
         passages=len(dataset.passages),
         empty_positives=empty,
         unranked=sum(block < 0 for block, _ in found),
@@ -120,8 +124,8 @@ def _positive_rows(dataset: Dataset, split: str) -> tuple[dict[str, Rows], int]:
     """Query id → rows of its visible positives that have a text, and how many have none."""
     found: dict[str, Rows] = {}
     empty = 0
-    for query_id, passages in dataset.positives(split).items():
-        rows = np.sort(dataset.passages.rows(passages)).astype(np.int32)
+    for query_id, labelled in positive_rows(dataset, split).items():
+        rows = labelled.astype(np.int32)
         filled = [row for row in rows.tolist() if dataset.passages[row].full_text]
         empty += len(rows) - len(filled)
         if filled:
@@ -192,7 +196,7 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
     collection, the others from the query's candidates. Where these are too few, all are taken and the rest comes from
     the whole collection, too.
     """
-    if candidates.passages < size - 1 + max(len(rows) for rows in candidates.positives):
+    if candidates.passages < size - 1 + max(len(rows) for rows in candidates.labelled):
         raise UsageError(
             f"a group has {size} passages, and the collection has {candidates.passages}; choose smaller groups"
         )
@@ -225,9 +229,9 @@ def _from_anywhere(
     """Rows of the whole collection that are neither labelled nor taken nor, if possible, candidates."""
     if not missing:
         return []
-    avoided = {*candidates.positives[number].tolist(), *candidates.ranked(number)[0].tolist()}
+    avoided = {*candidates.labelled[number].tolist(), *candidates.ranked(number)[0].tolist()}
     if candidates.passages - len(avoided) < missing:
-        avoided = {*candidates.positives[number].tolist(), *taken.tolist()}
+        avoided = {*candidates.labelled[number].tolist(), *taken.tolist()}
     found: list[int] = []
     while len(found) < missing:
         row = int(random.integers(candidates.passages))

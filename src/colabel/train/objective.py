@@ -79,7 +79,7 @@ class Objective(nn.Module):
         self._teacher = teacher
         self._settings = settings
         self._query_ids: Sequence[str] = groups.candidates.query_ids
-        self._known = KnownPositives(groups.candidates.positives)
+        self._known = KnownPositives(groups.candidates.labelled)
 
     def forward(self, features: Iterable[dict[str, Any]], labels: Tensor) -> Tensor:
         """The loss of one batch: a scalar."""

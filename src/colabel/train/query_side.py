@@ -28,6 +28,7 @@ from torch import Tensor
 from colabel.artefacts import Spec, Workspace, build, fingerprint
 from colabel.collective import Knowledge
 from colabel.data import Dataset
+from colabel.data.pieces import with_labelled_pieces
 from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.encode import Encoder, open_checkpoint
 from colabel.encode.encoder import no_progress_bars
@@ -150,6 +151,11 @@ def candidate_rows(
         _padded([word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries]),
         words.rank_words(words.telling_words(labelled, TELLING_WORDS), NEIGHBOUR_CANDIDATES),
     ]
+    ids = dataset.passages.ids
+    if ids.first_rows is not None:  # another piece of a labelled document is no negative
+        parts = [
+            np.stack([with_labelled_pieces(*one, ids) for one in zip(part, labelled, strict=True)]) for part in parts
+        ]
     rows = union(*parts)
     rows[(rows >= 0) & (store.lengths(rows) == 0)] = -1
     return queries, rows, {query: found[query] for query in queries}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from colabel.artefacts import fingerprint
 from colabel.data.text_lines import Located, Problems
 from colabel.settings import DataSettings
 from colabel.types import Passage, Qrel, Query
@@ -42,6 +43,7 @@ class Source:
         labels: the label sets by their own names.
         hidden: labels of train queries that no training code may see: set aside for label-quality studies.
         line_file: the corpus file if its lines can be read in place; None where it must be unpacked first.
+        chunk: words per piece of a long document, cut when the passages are unpacked; 0: documents stay whole.
     """
 
     name: str
@@ -52,6 +54,19 @@ class Source:
     labels: Mapping[str, Stream[Qrel]] = dataclasses.field(default_factory=dict)
     hidden: Stream[Qrel] = nothing
     line_file: LineFile | None = None
+    chunk: int = 0
+
+    def in_pieces(self, words: int) -> Source:
+        """The same collection with its long documents in pieces of so many words; 0: as it is."""
+        if not words:
+            return self
+        return dataclasses.replace(
+            self,
+            chunk=words,
+            line_file=None,
+            fingerprint=lambda: fingerprint([self.fingerprint(), "chunk", words]),
+            provenance={**self.provenance, "chunk": str(words)},
+        )
 
 
 class Format(NamedTuple):

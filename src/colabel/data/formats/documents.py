@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from colabel.artefacts import file_fingerprint, fingerprint
 from colabel.data.formats.base import Source
+from colabel.data.pieces import pack
 from colabel.data.text_lines import Located, Problems, read_lines
 from colabel.settings import DataSettings
 from colabel.types import Passage
@@ -74,16 +76,8 @@ def cut(paragraphs: Iterator[Paragraph]) -> Iterator[Paragraph]:
     >>> [part.text for part in cut(iter([Paragraph("", "one two", 1), Paragraph("", "three", 3)]))]
     ['one two three']
     """
-    held: list[Paragraph] = []
-    for paragraph in paragraphs:
-        words = sum(len(one.text.split()) for one in held) + len(paragraph.text.split())
-        if held and (words > WORDS or paragraph.heading != held[0].heading):
-            yield _joined(held)
-            same = paragraph.heading == held[0].heading
-            held = held[-1:] if same and len(held[-1].text.split()) <= OVERLAP else []
-        held.append(paragraph)
-    if held:
-        yield _joined(held)
+    for _, below in itertools.groupby(paragraphs, key=lambda paragraph: paragraph.heading):
+        yield from map(_joined, pack(below, lambda one: len(one.text.split()), WORDS, OVERLAP))
 
 
 def _joined(held: list[Paragraph]) -> Paragraph:
