@@ -2,6 +2,7 @@
 
 from colabel.systems.registry import (
     LESSONS,
+    OWN,
     REGISTRY,
     SEEDLESS,
     SLUGS,
@@ -18,6 +19,7 @@ from colabel.systems.registry import (
 
 __all__ = [
     "LESSONS",
+    "OWN",
     "REGISTRY",
     "SEEDLESS",
     "SLUGS",
