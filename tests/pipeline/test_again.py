@@ -70,7 +70,7 @@ def test_five_commands_close_the_loop(
 
     settings = [part for one in (f"encoder.model='{tiny_model}'", *SMALL) for part in ("--set", one)]
     call(*("run", "products.csv", "--clicks", "clicks.csv", "--teacher", teacher, "--out", "runs/shop"), *settings)
-    assert "p" in call("search", "runs/shop", "glacier", "-k", "3")
+    assert "matched: glacier" in call("search", "runs/shop", "glacier", "-k", "3")
     assert "colabel judge runs/shop review.tsv" in call("missing", "runs/shop", "--out", "review.tsv", "--limit", "12")
     judged = fill_in(Path("review.tsv"), ["yes", "no", "unsure", "no"])
     assert "4 new verdicts" in call("judge", "runs/shop", "review.tsv")
