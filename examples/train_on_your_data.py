@@ -1,6 +1,6 @@
 """Train a retriever on your own collection and ask it something.
 
-    python examples/train_on_your_data.py my-collection runs/mine --steps 300
+    python examples/train_on_your_data.py my-collection runs/mine
 
 my-collection is a BEIR, MS MARCO or TREC folder with train labels (docs/data.md). Interrupted, the same call continues.
 """
@@ -9,12 +9,12 @@ import argparse
 from pathlib import Path
 
 import colabel
-from colabel.settings import DistilSettings, TrainSettings
+from colabel.settings import QuerySideSettings
 
 parser = argparse.ArgumentParser()
 parser.add_argument("collection")
 parser.add_argument("out", type=Path)
-parser.add_argument("--steps", type=int, default=300)
+parser.add_argument("--steps", type=int, default=150)
 parser.add_argument("--model", default="minilm", help="any encoder or ColBERT checkpoint")
 parser.add_argument("--ask", default="how are glacier caves formed")
 arguments = parser.parse_args()
@@ -22,15 +22,14 @@ arguments = parser.parse_args()
 recipe = colabel.Recipe(
     data=colabel.DataSettings(source=arguments.collection),
     encoder=colabel.EncoderSettings(model=arguments.model, passage_length=96),
-    train=TrainSettings(steps=arguments.steps),  # θ: your labels against BM25's negatives
-    distil=DistilSettings(steps=arguments.steps),  # the student: θ's weights, the collective teacher's labels
+    query_side=QuerySideSettings(steps=arguments.steps),
 )
-result = colabel.run(recipe, arguments.out)
+result = colabel.run(recipe, arguments.out)  # teacher="collective" trains both sides, as the paper does
 
 if result.evaluation:  # there are test labels
     for system, means in result.evaluation.means.items():
         print(system, *(f"{measure} {value:.4f}" for measure, value in means.items()), sep="\t")
 
-index = colabel.Index.open(result.index)
-for hit in colabel.search(index, arguments.ask, k=3):
+found = colabel.open_run(arguments.out).search([arguments.ask], k=3)  # words and vectors together
+for hit in found.hits():
     print(hit.rank, f"{hit.score:.2f}", hit.passage_id, hit.title)

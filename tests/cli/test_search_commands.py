@@ -85,7 +85,7 @@ def test_run_ends_with_a_table_and_the_next_command(
     code, out, _ = call("run", tmp_path / "recipe.toml", "--out", tmp_path / "out")
     assert code == 0
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["caves", "bm25", "zero-shot"]
+    assert [line.split()[0] for line in lines[:3]] == ["caves", "bm25", "colbert"]
     assert lines[-2:] == [
         f"Next: colabel search {tmp_path / 'out'} 'your question'",
         f"      and for missing labels: colabel missing {tmp_path / 'out'}",

@@ -12,7 +12,7 @@ Call = Callable[..., tuple[int, str, str]]
 TINY = {
     **{"encoder.dimension": 16, "encoder.query_length": 12, "encoder.passage_length": 24, "encoder.device": "cpu"},
     **{"train.steps": 2, "train.batch_queries": 1, "distil.steps": 2, "distil.batch_queries": 1, "distil.passages": 2},
-    **{"collective.clusters": 4, "collective.centroids": 2, "fit.evaluate_every": 0},
+    **{"query_side.steps": 2, "collective.clusters": 4, "collective.centroids": 2, "fit.evaluate_every": 0},
 }
 KINDS = ("glacier cave", "narrow fjord", "old harbour", "ice tunnels")
 

@@ -50,7 +50,7 @@ HEARD = Heard()
 @pytest.fixture(scope="module")
 def local(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("local") / "run"
-    run(replace(recipe, compute=replace(recipe.compute, engine="local")), out)
+    run(replace(recipe, compute=replace(recipe.compute, engine="local")), out, teacher="collective")
     return out
 
 
@@ -58,7 +58,7 @@ def local(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_ray(recipe: Recipe, local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on Ray from the same θ: training has no part in what is compared."""
     out = tmp_path_factory.mktemp("ray") / "run"
-    run(recipe, out, progress=HEARD)
+    run(recipe, out, progress=HEARD, teacher="collective")
     return out
 
 
@@ -92,7 +92,7 @@ def test_progress_tells_of_shards_that_are_encoded_and_searched(on_ray: Path) ->
 
 def test_a_run_again_does_nothing(recipe: Recipe, on_ray: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")}
-    run(recipe, on_ray)
+    run(recipe, on_ray, teacher="collective")
     assert {path: path.stat().st_mtime_ns for path in on_ray.rglob("manifest.json")} == before
 
 

@@ -80,7 +80,7 @@ def recipe(shared_data: Callable[[str], Path], tmp_path: Path) -> Recipe:
 
 
 def labels(recipe: Recipe, out: Path) -> Labels:
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     return open_labels(out / "labels" / SYSTEM)
 
 

@@ -54,16 +54,15 @@ def test_train_then_search_without_colabel(run: Run, collection: Path, model: Pa
     lines = run("train_on_your_data", collection, out, "--steps", 1, "--model", model, "--ask", "glacier ice")
     assert lines[0].startswith("bm25\tnDCG@10 0.")
     assert [line.split()[0] for line in lines] == [
-        *("bm25", "colbert", "collective-0.5", "hybrid", "hybrid-collective-0.5"),
+        *("bm25", "colbert", "views", "hybrid", "hybrid-views"),
         *("1", "2", "3"),
     ]
     passages = tmp_path / "passages.txt"
     passages.write_text("cave of ice\nsummer season\nharbour\nlong fjord\n")
-    student = out / "students" / "collective-0.5" / "model"
-    lines = run("search_without_colabel", student, "cave of ice", "--passages", passages)
+    lines = run("search_without_colabel", out / "start", "cave of ice", "--passages", passages)
     assert lines[0].endswith("cave of ice")
     assert len(lines) == 3
-    first, second = (out / "runs" / name / "run.trec" for name in ("bm25", "collective-0.5"))
+    first, second = (out / "runs" / name / "run.trec" for name in ("bm25", "views"))
     lines = run("compare_runs", collection, first, second, "--measure", "RR@10")
     assert lines[0].startswith(f"{first}: RR@10 0.")
     assert "after Holm" in lines[3]

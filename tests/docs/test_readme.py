@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from docs.generate import picture, readme_page
 
 from docs import results
+from tests.cli.test_train_commands import settings, write_shop
 from tests.docs.pages import ROOT, blocks, inside, run_command
 from tests.train.small import write_collection
 
@@ -42,20 +44,28 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         steps = 1
         [distil]
         steps = 1
+        [query_side]
+        steps = 1
         [study]
         systems = ["bm25", "colbert", "collective-0.5"]
         sweep = false
         """
     )
+    write_shop(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def typed(desk: Path) -> dict[str, str]:
+def typed(desk: Path, tiny_model: Path) -> dict[str, str]:
     """Every command of the README with what it printed; in order, since later ones read what earlier ones wrote."""
     typed = [command.replace("QUERY_ID", "q1") for command in COMMANDS if command.startswith("colabel ")]
+    small = shlex.join(map(str, settings(tiny_model)))
     with inside(desk):
-        return {command: run_command(command) for command in typed}
+        return {
+            command: run_command(f"{command} {small}" if "products.csv" in command else command)
+            for command in typed
+            if not command.startswith("colabel serve")  # it serves until it is stopped: see tests/serve
+        }
 
 
 def test_every_command_works_as_printed(desk: Path, typed: dict[str, str]) -> None:
@@ -96,12 +106,18 @@ def test_every_make_target_exists(target: str) -> None:
 def test_the_python_example_runs(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = [block.text for block in blocks(README) if block.kind == "python"]
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
-    (desk / "example.py").write_text(re.sub(r"steps=\d+", "steps=1", code).replace("runs/mine", "runs/python"))
+    small = code.replace(
+        'colabel.Recipe(data=colabel.DataSettings(source="my-collection"))', "load_recipe('recipe.toml')"
+    )
+    assert small != code
+    imported = "from colabel.data import load_recipe\n"
+    (desk / "example.py").write_text(imported + small.replace("runs/mine", "runs/python"))
     with inside(desk):
         runpy.run_path("example.py")
     lines = capsys.readouterr().out.splitlines()
-    systems = ["bm25", "zero-shot", "colbert", "collective-0.5", "hybrid", "hybrid-collective-0.5"]
-    assert [line.split()[0] for line in lines] == [*systems, "1", "2", "3"]
+    assert [line.split()[0] for line in lines[:5]] == ["bm25", "colbert", "views", "hybrid", "hybrid-views"]
+    assert lines[5].startswith(("Take", "Keep"))
+    assert "passage_id" in lines[6] and len(lines) == 10
 
 
 def test_figures_and_picture_come_from_the_committed_ones() -> None:

@@ -180,6 +180,7 @@ def study(**changes: Any) -> StudyDocument:
             ),
             parts.QualitySet("Test queries", {"φ (base)": {"1": teacher_quality(0.6)}}),
         ),
+        "new_queries": (parts.NewQueries("unseen passages", 40, {"colbert": 0.41, "collective-1": 0.44}),),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
         "prf_gain": {
             "train": parts.FeedbackGain(

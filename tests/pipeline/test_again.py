@@ -102,7 +102,7 @@ def test_five_commands_close_the_loop(
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("again") / "run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     return out
 
 

@@ -31,7 +31,7 @@ SLUG = "collective-0.5"
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "my run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     return out
 
 
@@ -100,7 +100,7 @@ def test_commands_take_the_folder_of_a_run(
         ("evaluate", finished, "-m", "RR@10"),
         ("evaluate", finished, "--baseline", "colbert"),
         ("report", finished),
-        ("export", finished, "--format", "jsonl", "--out", "jsonl"),
+        ("export", finished, "--format", "parquet", "--out", "parquet"),
         ("export", finished, "--format", "pylate", "--out", "pylate"),
     ):
         code, out, err = call(*command)
@@ -151,11 +151,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_an_earlier_result_is_kept_and_opens(recipe: Recipe, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     before, found = contents(out), open_run(out).search("summer").scores
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     assert versions(out) == [], "a run that is up to date replaces nothing"
-    run(changed(recipe), out)
+    run(changed(recipe), out, teacher="collective")
     assert [path.name for path in versions(out)] == ["0001"]
     kept = contents(versions(out)[0])
     assert {name: kept.get(name) for name in before} == before
@@ -164,7 +164,7 @@ def test_an_earlier_result_is_kept_and_opens(recipe: Recipe, tmp_path: Path, cal
     student = Path("students", SLUG, "model", "manifest.json")
     assert (out / student).read_bytes() != before[student.as_posix()]
     assert (out / "theta" / "manifest.json").samefile(versions(out)[0] / "theta" / "manifest.json"), "no second copy"
-    run(changed(recipe), out)
+    run(changed(recipe), out, teacher="collective")
     run(recipe, out, teacher="hard-query")
     code, shown, _ = call("runs", out)
     assert code == 0
@@ -180,23 +180,23 @@ def test_an_earlier_result_is_kept_and_opens(recipe: Recipe, tmp_path: Path, cal
 def test_new_labels_make_a_version(recipe: Recipe, tmp_path: Path) -> None:
     shutil.copytree(recipe.data.source, tmp_path / "data")
     mine = replace(recipe, data=replace(recipe.data, source=str(tmp_path / "data")))
-    run(mine, tmp_path / "run")
+    run(mine, tmp_path / "run", teacher="collective")
     train = tmp_path / "data" / "qrels" / "train.tsv"
     train.write_text("\n".join(train.read_text().splitlines()[:-1]) + "\n")
-    run(mine, tmp_path / "run")
+    run(mine, tmp_path / "run", teacher="collective")
     assert len(versions(tmp_path / "run")) == 1
 
 
 def test_a_kill_while_a_model_is_replaced_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     before = contents(out)
     program = (
         "import sys; from pathlib import Path; from dataclasses import replace; from colabel import run;"
         "from colabel.pipeline.preflight import noted_recipe; from tests.train.drive import DiesAt;"
         "recipe = noted_recipe(Path(sys.argv[1]))[0];"
         "recipe = replace(recipe, train=replace(recipe.train, learning_rate=1e-3));"
-        "run(recipe, sys.argv[1], progress=DiesAt(int(sys.argv[2])))"
+        "run(recipe, sys.argv[1], teacher='collective', progress=DiesAt(int(sys.argv[2])))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
     for step in (1, 4):
@@ -205,7 +205,7 @@ def test_a_kill_while_a_model_is_replaced_loses_nothing(recipe: Recipe, tmp_path
         assert done.returncode == -signal.SIGKILL
         kept = contents(versions(out)[0])
         assert {name: kept.get(name) for name in before} == before
-    run(replace(recipe, train=replace(recipe.train, learning_rate=1e-3)), out)
+    run(replace(recipe, train=replace(recipe.train, learning_rate=1e-3)), out, teacher="collective")
     assert len(versions(out)) == 1, "a run that was killed is no result of its own"
 
 
@@ -216,6 +216,6 @@ def test_distil_does_not_replace_the_models_of_a_run(recipe: Recipe, finished: P
 
 
 def test_the_labels_of_a_run_are_measured_on_those_it_hid(recipe: Recipe, tmp_path: Path, call: Call) -> None:
-    run(replace(recipe, data=replace(recipe.data, keep_labels=1)), tmp_path / "run")
+    run(replace(recipe, data=replace(recipe.data, keep_labels=1)), tmp_path / "run", teacher="collective")
     code, out, err = call("label-quality", tmp_path / "run")
     assert (code, "hidden positives" in out) == (0, True), err

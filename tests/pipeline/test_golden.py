@@ -26,12 +26,12 @@ GOLDEN_SCORES = {
 @pytest.fixture(scope="module")
 def golden(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("golden") / "run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     return out
 
 
 def test_figures(recipe: Recipe, golden: Path) -> None:
-    result = run(recipe, golden)
+    result = run(recipe, golden, teacher="collective")
     assert result.evaluation is not None
     for name, wanted in GOLDEN_MEANS.items():
         assert result.evaluation.means[name]["nDCG@10"] == pytest.approx(wanted, abs=0.05), name

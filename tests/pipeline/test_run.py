@@ -41,7 +41,7 @@ SMALL_OF_COMMANDS = (
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run"
-    run(recipe, out)
+    run(recipe, out, teacher="collective")
     return out
 
 
@@ -59,7 +59,7 @@ def left(recipe: Recipe, out: Path, slug: str = "collective-0.5") -> str:
 
 
 def test_a_run_ends_with_an_evaluation_and_a_student(recipe: Recipe, finished: Path) -> None:
-    result = run(recipe, finished)
+    result = run(recipe, finished, teacher="collective")
     assert result.evaluation is not None
     systems = ["bm25", "zero-shot", "colbert", "collective-0.5", "hybrid", "hybrid-collective-0.5"]
     assert list(result.evaluation.means) == systems
@@ -87,7 +87,7 @@ def test_a_finished_run_writes_nothing_and_loads_no_model(
 
     monkeypatch.setattr("colabel.encode.colbert.load_checkpoint", load)
     monkeypatch.setattr("colabel.teachers.pair_model.load_cross_encoder", load)
-    run(recipe, finished)
+    run(recipe, finished, teacher="collective")
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("manifest.json")} == before
     assert left(recipe, finished) == "everything is up to date"
 
@@ -140,7 +140,7 @@ def test_what_a_dry_run_names_is_what_the_run_makes(recipe: Recipe, finished: Pa
     assert left(recipe, out) == "everything is up to date", "a copy is as finished as its original"
     before = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
     assert left(changed, out).startswith("`distil` differs")
-    run(changed, out)
+    run(changed, out, teacher="collective")
     made = {path.parent.relative_to(out).as_posix() for path in out.rglob("manifest.json")}
     made = {name for name in made if not name.startswith("versions/")}
     made -= {path.parent.relative_to(out).as_posix() for path, at in before.items() if path.stat().st_mtime_ns == at}
@@ -443,7 +443,7 @@ def test_few_train_queries_and_no_dev_split_are_enough(recipe: Recipe, tmp_path:
     (source / "qrels" / "dev.tsv").unlink()
     few = replace(recipe, data=DataSettings(source=str(source), holdout=0.01), train=TrainSettings(steps=2))
     assert "dev" not in load_dataset(few.data).splits
-    result = run(few, tmp_path / "run")
+    result = run(few, tmp_path / "run", teacher="collective")
     assert result.evaluation is not None and len(result.evaluation.means) == 6
 
 
@@ -453,5 +453,5 @@ def test_labels_that_teach_nothing_are_refused_at_once(recipe: Recipe, tmp_path:
     labels = source / "qrels" / f"{split}.tsv"
     labels.write_text(re.sub(r"\t[1-9]$", "\t0", labels.read_text(), flags=re.M))
     with pytest.raises(DataError, match=re.escape(remedy)):
-        run(replace(recipe, data=DataSettings(source=str(source))), tmp_path / "run")
+        run(replace(recipe, data=DataSettings(source=str(source))), tmp_path / "run", teacher="collective")
     assert [path.name for path in (tmp_path / "run").rglob("*")] == []

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from colabel.evaluation import Evaluation, compare
 from colabel.findings import StudyDocument, SystemResult
-from colabel.reporting.tables_results import explained, finding, judged_only, main_table
+from colabel.reporting.tables_results import explained, finding, judged_only, main_table, new_queries
 
 
 def compared(student: float, *others: float, queries: int = 8, **changes: object) -> StudyDocument:
@@ -143,3 +143,9 @@ def test_the_share_of_unjudged_passages_has_a_column_where_it_is_known() -> None
     assert found.lines[0].cells[-1].text == "73.1 %"
     same = replace(document, systems=(replace(system, judged_only={"AP": 0.5}),))
     assert judged_only(same) == (), "there is nothing to compare"
+
+
+def test_new_queries_stand_beside_all(full_study: StudyDocument) -> None:
+    (table,) = new_queries(full_study)
+    assert [column.title for column in table.columns] == ["System", "all", "unseen passages (40)"]
+    assert "0.410" in {line.cells[2].text for line in table.lines}

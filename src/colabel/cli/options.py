@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from colabel.cli.output import terminal_progress
-from colabel.systems import LESSONS
+from colabel.systems import DEFAULT_LESSON, LESSONS
 
 if TYPE_CHECKING:
     from colabel.data import Dataset
@@ -49,10 +49,11 @@ measure_option = click.option(
 teacher_option = click.option(
     "--teacher",
     type=click.Choice(LESSONS),
-    default="collective",
+    default=DEFAULT_LESSON,
     show_default=True,
     help="What the student learns: 'views' and 'hard-query' train the query side alone, in minutes and without a new "
-    "index; 'hard' and 'hard-query' learn the labels without a teacher; 'scores' reads the file 'labels.scores'.",
+    "index; the others, such as the paper's 'collective', train both sides. 'hard' and 'hard-query' learn the labels "
+    "without a teacher; 'scores' reads the file 'labels.scores'.",
 )
 
 

@@ -145,6 +145,8 @@ def run_command(dataset: str, out: Path | None, overrides: tuple[str, ...], teac
     with terminal_progress() as progress:
         result = run(recipe_settings(dataset, overrides), out, teacher=teacher, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")
+    if result.verdict:
+        emit(result.verdict)
     emit(f"the student: {result.student}")
     emit(f"the report: {result.report}")
     for place, command in enumerate(next_commands(out, result.system)):
@@ -173,6 +175,8 @@ def again_lines(done: Retrained) -> Iterator[str]:
         yield table([*header, "95 %", "p (paired t-test)"], rows)
         if done.split != "test":
             yield "there are no test labels; dev queries also chose the weights, so they flatter both sides"
+    if done.result.verdict:
+        yield done.result.verdict
     if done.before is not None:
         yield f"the earlier result: {done.before}"
     yield f"the student: {done.result.student}"

@@ -172,6 +172,14 @@ class Example(Record, frozen=True):
     candidates: int = 0
 
 
+class NewQueries(Record, frozen=True):
+    """Test queries that training does not resemble, and each system's mean of the first measure over them."""
+
+    name: str
+    queries: int
+    means: Mapping[str, float] = {}
+
+
 class Ratio(Record, frozen=True):
     """How many times longer ``slug`` takes than ``against``.
 
@@ -231,6 +239,7 @@ class StudyDocument(Record, frozen=True):
         per_query: slug → measure → query id → value, the mean over seeds.
         per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
+        new_queries: the first measure over test queries that training does not resemble.
         label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
         prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
@@ -254,6 +263,7 @@ class StudyDocument(Record, frozen=True):
     per_query: Mapping[str, Mapping[str, Figures]] = {}
     per_seed: Mapping[str, Mapping[str, Mapping[str, Figures]]] = {}
     comparisons: Mapping[str, Comparison] = {}
+    new_queries: tuple[NewQueries, ...] = ()
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = {}
     prf_gain: Mapping[str, FeedbackGain] = {}

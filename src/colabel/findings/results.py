@@ -22,10 +22,12 @@ from colabel.encode.colbert import choose_device
 from colabel.errors import ColabelError
 from colabel.evaluation import Evaluation, bootstrap_mean, compare, evaluate, merge_seeds, values_by_seed
 from colabel.evaluation.hidden_labels import count_hidden
+from colabel.evaluation.novelty import novel_queries
 from colabel.evaluation.timing import ResponseTimes, response_times_of
 from colabel.findings.records import (
     DatasetSummary,
     Environment,
+    NewQueries,
     Ratio,
     Setting,
     StudyDocument,
@@ -204,7 +206,20 @@ def evaluated(
         systems=tuple(map(result, ordered)),
         per_query=per_query,
         comparisons=comparisons,
+        new_queries=_new_queries(dataset, per_query, measures),
     )
+
+
+def _new_queries(
+    dataset: Dataset, per_query: Mapping[str, PerQuery], measures: Sequence[str]
+) -> tuple[NewQueries, ...]:
+    """Means over the test queries that are new in one way or another."""
+    found = []
+    for name, queries in novel_queries(dataset).items() if measures else ():
+        values = {slug: [held[measures[0]][query] for query in queries] for slug, held in per_query.items()}
+        means = {slug: sum(held) / len(held) for slug, held in values.items() if held}
+        found.append(NewQueries(name, len(queries), means))
+    return tuple(found)
 
 
 def response_times(study: Study) -> dict[str, ResponseTimes]:

@@ -340,7 +340,7 @@ def build_sharded(
         if not dry:
             shards.source.publish_encoder(out / "encoder")
         statistics = build(out / "statistics", spec, lambda space: _write_statistics(space, dataset, shards, progress))
-        chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset)
+        chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset.name)
         shards.source = dataclasses.replace(shards.source, engine=chosen)
         if not dry:
             for number, found in shards.map("engine", progress=progress):

@@ -19,7 +19,7 @@ from colabel.encode import open_encoder, prepare_encoder
 from colabel.index.index import choose_engine
 from colabel.pipeline.stages import uses_checkpoint
 from colabel.settings import DistilSettings, Recipe, TrainSettings
-from colabel.systems import System, student_of
+from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
 from colabel.train.dev import EVALUATE_DEPTH
 
@@ -114,12 +114,14 @@ def stage_seconds(
     return {name: found[name] / (workers if name in SHARED else 1) for name in stages_of(system, whole_run=whole_run)}
 
 
-def plan_run(recipe: Recipe, *, teacher: str = "collective") -> dict[str, Any]:
+def plan_run(recipe: Recipe, *, teacher: str = DEFAULT_LESSON) -> dict[str, Any]:
     """What a run takes, as plain JSON types: passages, stored tokens, bytes on disk, and seconds of each stage."""
+    system = student_of(teacher, recipe)
+    recipe = for_student(recipe, system)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
         data = load_dataset(recipe.data, cache=Path(place) / "data")
         rates = measure_rates(recipe, data)
-        seconds = stage_seconds(recipe, student_of(teacher, recipe), data, rates, whole_run=True)
+        seconds = stage_seconds(recipe, system, data, rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)
     engine = choose_engine(recipe.index.engine, tokens, data.name)
     vector = 4 + (rates.dimension + 2 if recipe.index.storage == "int8" else 2 * rates.dimension)

@@ -56,6 +56,7 @@ from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
 from colabel.systems import System, parse_system
 from colabel.teachers import Teacher
+from colabel.train.query_side import verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,7 +265,8 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
         document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
     commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
     student = Layout.of(folder).model(system)
-    return write_run_report(document, folder, student=student, commands=commands)
+    said = verdict(student) if system.query_side else ""
+    return write_run_report(document, folder, student=student, commands=commands, verdict=said)
 
 
 def next_commands(folder: Path, system: System) -> list[tuple[str, ...]]:

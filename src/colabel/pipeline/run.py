@@ -28,10 +28,11 @@ from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
-from colabel.systems import OWN, System, student_of
+from colabel.systems import DEFAULT_LESSON, OWN, System, for_student, student_of
 from colabel.teachers import Teacher
 from colabel.teachers.guarded import CheckedTeacher
 from colabel.train import TrainedModel
+from colabel.train.query_side import verdict
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class RunResult:
         evaluation: the student beside BM25, the plain encoder and θ on the test split; None without test labels.
         student, index: its checkpoint, and the collection indexed by it.
         labels: its teacher's labels; None where it has no teacher.
+        verdict: whether dev says to take the student; empty where both sides were trained.
         report: a short page of how good the student is, where it lies, and what to do next.
     """
 
@@ -54,11 +56,12 @@ class RunResult:
     student: Path
     index: Path
     labels: Path | None
+    verdict: str = ""
     report: Path | None = None
 
 
 def run(
-    recipe: Recipe, out: Path | str, *, teacher: str | Teacher = "collective", progress: Progress = SILENT
+    recipe: Recipe, out: Path | str, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
 ) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
@@ -67,9 +70,10 @@ def run(
     has learned stay learned; :func:`colabel.pipeline.again.run_again` adds the new ones.
 
     Args:
-        teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, scores,
-            or 'hard' for hard negatives without a teacher (ColBERT-HN). Or a teacher of your own: an object as
-            :class:`colabel.teachers.Teacher` describes it, whose fingerprint changes whenever its scores would.
+        teacher: what the student learns. 'views', the default, and 'hard-query' train the query side alone, in
+            minutes; collective, self, uniform, cross-encoder, ensemble, mixed and scores train both sides, as does
+            'hard', hard negatives without a teacher (ColBERT-HN). Or a teacher of your own, which trains both: an
+            object as :class:`colabel.teachers.Teacher` describes it, whose fingerprint changes when its scores would.
     """
     system, own = student_and_teacher(teacher, recipe)
     return run_system(recipe, Path(out), system, own=own, verdicts=noted_verdicts(Path(out)), progress=progress)
@@ -86,7 +90,7 @@ def run_system(
     recipe: Recipe, out: Path, system: System, *, own: Teacher | None, verdicts: int, progress: Progress
 ) -> RunResult:
     """A run of one system with the labels of its recipe and the verdicts of its folder up to a number."""
-    at = Layout.of(out)
+    at, recipe = Layout.of(out), for_student(recipe, system)
     check_run(system, recipe)
     builder = Builder()
     with hold_folder(out, "run"):
@@ -120,7 +124,8 @@ def run_stages(do: Stages, system: System) -> RunResult:
     }
     evaluation = do.evaluate(data, rankers)
     labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
-    return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels)
+    said = verdict(student.folder) if system.query_side else ""
+    return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels, said)
 
 
 def train_student(do: Stages, system: System) -> TrainedModel:
@@ -173,10 +178,11 @@ def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
 
 
 def distil_student(
-    recipe: Recipe, out: Path, *, teacher: str | Teacher = "collective", progress: Progress = SILENT
+    recipe: Recipe, out: Path, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
 ) -> TrainedModel:
     """A student without its index, for ``colabel distil``; processes of ``torchrun`` train it together."""
     system, own = student_and_teacher(teacher, recipe)
+    recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
     known = learned(Path(out), noted_verdicts(Path(out)))

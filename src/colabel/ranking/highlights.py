@@ -90,8 +90,10 @@ def piece_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None
     return spans
 
 
-def _plain(text: str) -> tuple[str, list[int]]:
+def _plain(text: str) -> tuple[str, Sequence[int]]:
     """A text in lower case without accents, and which character of the text each of its characters is."""
+    if text.isascii():
+        return text.lower(), range(len(text))
     letters: list[str] = []
     places: list[int] = []
     for place, letter in enumerate(text):

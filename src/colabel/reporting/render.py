@@ -79,7 +79,9 @@ def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
     return ReportFiles(*(folder / name for name in REPORT_FILES))
 
 
-def write_run_report(document: StudyDocument, folder: Path, *, student: Path, commands: Sequence[str] = ()) -> Path:
+def write_run_report(
+    document: StudyDocument, folder: Path, *, student: Path, commands: Sequence[str] = (), verdict: str = ""
+) -> Path:
     """Write the short report of a run, as a page and as Markdown: its table with tests, and what to do next.
 
     Args:
@@ -87,14 +89,18 @@ def write_run_report(document: StudyDocument, folder: Path, *, student: Path, co
             where there was nothing to evaluate on.
         student: the folder of the trained model.
         commands: what one may want to call next.
+        verdict: what dev says of the student.
     """
-    after: list[Part] = [Text(f"The trained student is in {student}.")]
+    after: list[Part] = [Text(verdict)] if verdict else []
+    after += [Text(f"The trained student is in {student}.")]
     after += [Text("What to do next:"), Code("\n".join(commands), "console")] if commands else []
     lead = f"The student is trained; {document.name} has no test labels, so it could not be compared with anything."
     chapters = [Section("next", "The student", tuple(after))]
     shown: Shown = (document.name, lead, [], chapters)
     if document.systems:
-        shown = (document.name, finding(document), about(document), [results_section(document), *chapters])
+        new = tables_results.new_queries(document)
+        found = [Section("new", "New queries", (Text(prose("new_queries")), *new))] if new else []
+        shown = (document.name, finding(document), about(document), [results_section(document), *found, *chapters])
     write_text(folder / MARKDOWN, markdown(*shown))
     write_text(folder / HTML, page(*shown, kind="colabel run"))
     return folder / HTML
@@ -206,10 +212,12 @@ def _fence(text: str) -> str:
 def sections(document: StudyDocument) -> list[Section]:
     """All chapters that the study has something for, in order."""
     judged, times = tables_results.judged_only(document), tables_costs.response_times(document)
+    new = tables_results.new_queries(document)
     costs = (tables_costs.training_costs, tables_costs.time_ratios)
     chapters: dict[tuple[str, str], Sequence[Part]] = {
         ("notes", "Notes"): tables_setup.notes(document),
         ("effect", "Effect"): _effect(document),
+        ("new", "New queries"): (Text(prose("new_queries")), *new) if new else (),
         ("unjudged", "Passages without a judgement"): (
             (Text(prose("unjudged", document.dataset, document.split)), *judged) if judged else ()
         ),

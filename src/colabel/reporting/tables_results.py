@@ -204,6 +204,24 @@ def judged_only(document: StudyDocument) -> tuple[Table, ...]:
     return table("judged", "With and without passages that have no judgement", columns, lines) if measures else ()
 
 
+def new_queries(document: StudyDocument) -> tuple[Table, ...]:
+    """The first measure over all test queries, and over those that training does not resemble."""
+    subsets = [one for one in document.new_queries if one.queries and document.finished]
+    if not subsets:
+        return ()
+    measure = document.measures[0]
+    columns = [Column("System", number=False), Column("all")]
+    columns += [Column(f"{one.name} ({one.queries:,})") for one in subsets]
+    lines = []
+    for system in document.finished:
+        values = (system.means.get(measure), *(one.means.get(system.slug) for one in subsets))
+        cells = (system_cell(document, system, brief=True), *map(value_cell, values))
+        lines.append(TableLine(cells, system.group))
+    if not document.unequal_seeds:
+        lines = marked_best(lines, range(1, len(columns)))
+    return table("new", f"{measure} where training cannot have seen the answer", columns, lines)
+
+
 def explained(document: StudyDocument, *, intervals: bool = True) -> str:
     """What letters and, where they are shown, intervals mean; and which queries count 0."""
     compared = [document.comparisons[measure] for measure in document.measures if measure in document.comparisons]

@@ -36,7 +36,10 @@ def rescore(knowledge: Knowledge, labels: Labels, query_id: str, positives: Sequ
     rows = held.rows.astype(np.int64)[None]
 
     def score(centroids: Centroids) -> npt.NDArray[np.float32]:
-        return knowledge.index.store.score(expand(queries, centroids, origin.beta, origin.scale), rows)[0]
+        found: npt.NDArray[np.float32] = knowledge.index.store.score(
+            expand(queries, centroids, origin.beta, origin.scale), rows
+        )[0]
+        return found
 
     before, after = score(knowledge.centroids([query_id])), score(fresh_centroids(knowledge, query_id, positives))
     return np.asarray(held.teacher + (after - before) * _ratio(held, before), dtype=np.float32)

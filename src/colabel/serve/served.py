@@ -10,6 +10,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ _TELLING = 24  # telling words of the labelled passages that are looked for
 _RANKED = 1000  # depth to which BM25's rank of a candidate is known
 _CLOSE = 0.6  # similarity from which on two different words are told to be close
 _COMMON = 0.5  # idf below which a token tells nothing: it stands in 60 % of the passages
+_KEPT = 1024  # passages whose words and tokens are kept in memory
 _ENOUGH = 20  # random pairs from which on an estimate is worth a decision
 _STALE = 0.05  # share of right suggestions below which it is time to stop
 
@@ -76,6 +78,8 @@ class ServedRun:
         self._verdicts: list[Verdict] = []
         self._decisions: Mapping[tuple[str, str], Decision] = {}
         self._found = functools.lru_cache(maxsize=256)(self._search)
+        self._words = functools.lru_cache(maxsize=_KEPT)(lambda text: words_of(text, self.language))
+        self._placed = functools.lru_cache(maxsize=_KEPT)(piece_spans)
         self._texts: dict[str, str] = {}
         for query_id, text in self.dataset.queries.items():
             self._texts.setdefault(normalise_query(text), query_id)
@@ -211,7 +215,7 @@ class ServedRun:
         passage = self.dataset.passages[pair.row]
         asked = self._vector_match("query", stems, vectors, index, pair.row, passage)
         shared = self._vector_match("labelled", telling, expansion, index, pair.row, passage)
-        words = words_of(self._text(passage), self.language)
+        words = self._words(self._text(passage))
         close = self._close(expansion, centroids.token_ids[0][used].tolist(), pair.row, passage, words)
         candidate_stems = {word.stem for word in words if word.stem}
         labelled = []
@@ -281,7 +285,7 @@ class ServedRun:
 
     def _spans(self, index: Any, row: int, passage: Passage) -> list[tuple[int, int] | None]:
         ids, _ = index.store.passage_tokens([row])
-        return piece_spans(self._text(passage), index.encoder.tokens(ids.tolist()))
+        return self._placed(self._text(passage), tuple(index.encoder.tokens(ids.tolist())))
 
     def _text(self, passage: Passage) -> str:
         return passage.full_text[:_LONGEST]
@@ -290,7 +294,7 @@ class ServedRun:
         """Title and text with marks, which are found in both together, as models read them."""
         whole = self._text(passage)
         cut = len(passage.title) if passage.title and whole.startswith(passage.title) else 0
-        segments = marked(whole, words_of(whole, self.language), matches)
+        segments = marked(whole, self._words(whole), matches)
         title, text = _split(segments, cut)
         if len(passage.full_text) > _LONGEST:
             text.append(Segment(" …"))
@@ -381,10 +385,10 @@ class ServedRun:
         return one.relevant is None and len(one.judges) > 1
 
     def _trainings(self) -> list[TrainingView]:
-        found = list_runs(self.run.folder)
+        here = str(self.run.folder)
         return [
-            TrainingView("now" if one.folder == self.run.folder else one.folder.name, one.student, one.means)
-            for one in found
+            TrainingView("now" if one["folder"] == here else Path(one["folder"]).name, one["student"], one["means"])
+            for one in list_runs(self.run.folder)
         ]
 
     def _step(self) -> Step:

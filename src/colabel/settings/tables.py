@@ -263,7 +263,8 @@ class TrainSettings(Settings):
     theta: str = setting(
         "auto",
         choices=("auto", "train", "take"),
-        help="train θ, or take the encoder as it is; auto: take a late-interaction checkpoint, train anything else",
+        help="train θ, or take the encoder as it is; auto: take a late-interaction checkpoint, and any encoder "
+        "where a run trains the query side alone; train anything else",
         effect="none",
     )
 

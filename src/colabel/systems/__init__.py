@@ -1,6 +1,7 @@
 """The systems that a study compares."""
 
 from colabel.systems.registry import (
+    DEFAULT_LESSON,
     LESSONS,
     OWN,
     REGISTRY,
@@ -10,6 +11,7 @@ from colabel.systems.registry import (
     System,
     collective_slug,
     default_slugs,
+    for_student,
     named_teacher,
     parse_system,
     repeated_in,
@@ -18,6 +20,7 @@ from colabel.systems.registry import (
 )
 
 __all__ = [
+    "DEFAULT_LESSON",
     "LESSONS",
     "OWN",
     "REGISTRY",
@@ -27,6 +30,7 @@ __all__ = [
     "System",
     "collective_slug",
     "default_slugs",
+    "for_student",
     "named_teacher",
     "parse_system",
     "repeated_in",

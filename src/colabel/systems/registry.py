@@ -376,6 +376,8 @@ LESSONS = tuple(
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
 _HYBRID = "hybrid-"
 THETA, COLLECTIVE = "colbert", "collective"
+DEFAULT_LESSON = "views"
+"""What ``run`` teaches where nobody says: minutes on a plain CPU, and the collection is encoded once."""
 
 
 def parse_system(slug: str) -> System:
@@ -426,6 +428,13 @@ def student_of(teacher: str, recipe: Recipe) -> System:
         return parse_system(collective_slug(recipe.collective.beta))
     named = next((one.slug for one in REGISTRY if one.teacher_name == teacher), teacher)
     return parse_system(named)
+
+
+def for_student(recipe: Recipe, system: System) -> Recipe:
+    """The recipe of a run: where only the query side is trained, 'train.theta = "auto"' takes the encoder as it is."""
+    if not system.query_side or recipe.train.theta != "auto":
+        return recipe
+    return dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
 
 
 def named_teacher(name: str, sources: Sources) -> Teacher:

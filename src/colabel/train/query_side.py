@@ -231,13 +231,17 @@ def train_query_side(
         encoder = open_checkpoint(start, device)
         trained = _Training(encoder, index, lists, settings, seed).run(space, progress)
         texts = {query: dataset.queries[query] for query in judged}
-        values = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
+        found = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
+        values = {one: float(held.mean()) for one, held in found.items()}
         alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
         _load(encoder, trained, alpha)
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
         chosen = {str(one): value for one, value in values.items()}
-        summary = {"alpha": alpha, "dev": chosen, "measure": measure, "queries": len(lists.query_ids)}
+        summary: dict[str, Any] = {"alpha": alpha, "dev": chosen, "measure": measure, "queries": len(lists.query_ids)}
+        if found:
+            summary["gain"] = _interval(found[alpha] - found[0.0])
+            summary["dev_queries"] = len(judged)
         with space.file("training/summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         return {**summary, "steps": settings.steps, "target_entropy": lists.entropy}
@@ -403,8 +407,8 @@ def _choose(
     labels: Mapping[str, Mapping[str, int]],
     measure: str,
     relevant_from: int,
-) -> dict[float, float]:
-    """The mean measure on dev of every α, by searching the whole index."""
+) -> dict[float, FloatArray]:
+    """The measure of every dev query with every α, by searching the whole index."""
     if not labels:
         return {}
     start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
@@ -418,9 +422,37 @@ def _choose(
             for query, line, held in zip(labels, rows, scores, strict=True)
         }
         found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
-        values[alpha] = sum(found.values()) / len(found)
-    log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {value:.4f}" for one, value in values.items()))
+        values[alpha] = np.array(list(found.values()), dtype=np.float32)
+    log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {held.mean():.4f}" for one, held in values.items()))
     return values
+
+
+def _interval(differences: FloatArray) -> list[float]:
+    """Mean and 95 % interval (normal) of paired differences."""
+    mean, error = float(differences.mean()), 1.96 * float(differences.std(ddof=1)) / max(1, len(differences)) ** 0.5
+    return [mean, mean - error, mean + error] if len(differences) > 1 else [mean, mean, mean]
+
+
+def verdict(model: Path) -> str:
+    """One sentence: whether dev says to take the trained student, the mean of it and θ, or θ as it was.
+
+    The rule: of α·student + (1 − α)·θ, the α of the highest mean on dev, and of equals the smallest.
+    """
+    found = json.loads((model / "training" / "summary.json").read_text(encoding="utf-8"))
+    alpha, dev, measure = found["alpha"], found["dev"], found["measure"]
+    if not dev:
+        return f"No dev labels could decide: the student is the mean of the trained model and θ (α = {alpha:g})."
+    on = f"on {found['dev_queries']:,} dev queries"
+    if alpha == 0:
+        best = max(value for one, value in dev.items() if float(one) > 0)
+        return (
+            f"Keep θ: the labels did not help. {measure} {on} is {dev['0.0']:.3f} with θ, {best:.3f} at best trained."
+        )
+    mean, low, high = found["gain"]
+    taken = "Take the student" if alpha == 1 else f"Take the mean of student and θ (α = {alpha:g})"
+    sure = "" if low > 0 else " (too few queries to be sure)"
+    rise = f"from {dev['0.0']:.3f} to {dev[str(alpha)]:.3f}, {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{taken}: {measure} {on} rises {rise}{sure}."
 
 
 def _softmax(logits: npt.NDArray[np.float64], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
