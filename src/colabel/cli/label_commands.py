@@ -276,8 +276,10 @@ def missing_command(
 
     check_missing_file(out, with_labels=with_labels, force=force)
     labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
-    knowledge = run.knowledge if run else remembered_knowledge(labels)
-    found = missing_labels(labels, knowledge, loaded, limit=limit, order=order)
+    if run is not None:
+        found = run.missing(limit, order=order)
+    else:
+        found = missing_labels(labels, remembered_knowledge(labels), loaded, limit=limit, order=order)
     if out is not None:
         visible = loaded.source_labels(labels.split) if with_labels else None
         write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)
@@ -293,6 +295,9 @@ def missing_command(
         emit(f"{again} --out review.tsv")
     elif with_labels:
         emit(f'Next: name it in a recipe as [data] labels = {{ train = "{out}" }}, and colabel check that recipe')
+    elif run is not None and out.suffix == ".tsv":
+        emit("Fill in its column 'verdict': yes, no or unsure; what is left empty is left open.")
+        emit(options.next_command("judge", labels_folder, out))
     else:
         emit(f"{again} --limit 200 --with-labels --out more.qrels")
 

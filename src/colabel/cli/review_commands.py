@@ -59,24 +59,24 @@ def serve_command(folder: Path, no_open: bool, port: int, host: str, token: str 
 @click.command("judge")
 @click.argument("folder", metavar="RUN", type=FOLDER)
 @click.argument("table", metavar="FILE", type=_FILE)
-@click.option("--as", "judge", required=True, help="Who judged.")
+@click.option("--as", "judge", default="", help="Who judged.  [default: your user name]")
 def judge_command(folder: Path, table: Path, judge: str) -> None:
     """Read verdicts from a table that somebody filled in.
 
     FILE is what `colabel missing RUN --out review.tsv` wrote, its column 'verdict' filled in (yes, no, unsure, or 0 to
     3), as .tsv or .csv. Lines without a verdict are left out; a file that is read twice adds nothing. Example:
 
-      colabel judge runs/mine review.tsv --as anna
+      colabel judge runs/mine review.tsv
     """
     from colabel import open_run
-    from colabel.labels.verdict_files import new_verdicts, read_review
+    from colabel.labels.verdict_files import user_name
 
+    judge = judge or user_name()
     run = open_run(folder)
-    found = read_review(table, run.dataset, judge)
-    new = new_verdicts(found, run.verdict_store)
-    run.verdict_store.add_all(new)
-    emit(f"{table}: {len(found):,} verdicts of {judge}, {len(new):,} of them new")
-    emit(options.next_command("labels", folder, "--out", "labels.qrels"))
+    new = run.judge(table, judge)
+    mine = sum(one.judge == judge for one in run.verdicts())
+    emit(f"{table}: {new:,} new verdicts of {judge}, who has given {mine:,}")
+    emit(options.next_command("run", folder))
 
 
 @click.command("labels")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,13 @@ from colabel.errors import UsageError
 
 if TYPE_CHECKING:
     from colabel.index import Index
-    from colabel.ranking import Ranker
+    from colabel.pipeline.folder import Run
+    from colabel.ranking import Hit, Ranker
+    from colabel.ranking.highlights import WordMatch
     from colabel.settings import CollectiveSettings
 
 _RANKERS = ("hybrid", "student", "colbert", "bm25")
+_HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
 
 
 @click.command(
@@ -149,7 +152,7 @@ def rank_command(
 def search_command(
     folder: Path, text: str | None, count: int, ranker: str | None, prf: str | None, beta: float | None, as_json: bool
 ) -> None:
-    """Search with a run, or in an index, and show rank, score, id, title and text.
+    """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 
     RUN is the folder of `colabel run`, or one that `colabel index` wrote. Without TEXT, questions are read line by line
     until an empty one, and models stay loaded. Examples:
@@ -172,10 +175,32 @@ def search_command(
         chosen = run.ranker(ranker or _RANKERS[0])
     for question in _questions() if text is None else (text,):
         hits = search(index, question, count, ranker=chosen)
+        matches = _matches(index, run, ranker, question, hits[:_HIGHLIGHTED])
+        matches += [[] for _ in hits[_HIGHLIGHTED:]]
         if as_json:
-            print_json([hit.as_dict() for hit in hits])
-        else:
-            emit("\n".join(line for hit in hits for line in hit_lines(hit)) or "nothing was found")
+            shown = zip(hits, matches, strict=True)
+            print_json([{**hit.as_dict(), "matches": [dataclasses.asdict(one) for one in held]} for hit, held in shown])
+            continue
+        lines = []
+        for hit, held in zip(hits, matches, strict=True):
+            lines += [*hit_lines(hit), *([f"     matched: {', '.join(map(str, held))}"] if held else [])]
+        emit("\n".join(lines) or "nothing was found")
+
+
+def _matches(
+    index: Index, run: Run | None, ranker: str | None, question: str, hits: Sequence[Hit]
+) -> list[list[WordMatch]]:
+    """Which words of a question matched which words of each hit: by vectors, or by words where BM25 searched."""
+    from colabel.ranking.highlights import highlights, shared_words
+
+    language = run.recipe.rank.language if run else "english"
+    if ranker == "bm25":
+        return shared_words(question, hits, language)
+    if run is None:
+        return highlights(index, index.encoder, question, hits, language)
+    if ranker == "colbert":
+        return highlights(run.theta_index, run.theta_index.encoder, question, hits, language)
+    return highlights(index, run.late.encoder, question, hits, language)
 
 
 def _questions() -> Iterator[str]:

@@ -17,6 +17,7 @@ from colabel.cli.output import emit, print_json, table, terminal_progress
 if TYPE_CHECKING:
     from colabel.evaluation import Evaluation
     from colabel.findings import StudyDocument
+    from colabel.pipeline.again import Retrained
     from colabel.pipeline.demo import DemoResult
 
 
@@ -115,16 +116,32 @@ def _significance(document: StudyDocument, student: str) -> Iterator[str]:
 
       colabel run products.csv --clicks clicks.csv --min-clicks 2 --out runs/shop
 
-      colabel run recipe.toml --set collective.beta=0.5 --out runs/mine""",
+      colabel run recipe.toml --set collective.beta=0.5 --out runs/mine
+
+    DATASET may also be the folder of a run: it is trained again with its own recipe and what people have judged since,
+    and compared with the earlier result, which is kept in its folder versions/:
+
+      colabel run runs/mine""",
 )
 @options.dataset_argument
-@options.out_option(RUN_OUT)
+@click.option("--out", type=FOLDER, help=f"{RUN_OUT} Left out where DATASET is a run.")
 @options.teacher_option
-def run_command(dataset: str, out: Path, overrides: tuple[str, ...], teacher: str) -> None:
-    """Thin call of :func:`colabel.run`."""
+def run_command(dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str) -> None:
+    """Thin call of :func:`colabel.run`, or of :func:`colabel.pipeline.again.run_again`."""
     from colabel import run
+    from colabel.pipeline.again import run_again
     from colabel.pipeline.folder import next_commands
 
+    if options.is_run(dataset):
+        source = click.get_current_context().get_parameter_source("teacher")
+        chosen = source is not None and source.name == "COMMANDLINE"
+        if out is not None or overrides or chosen:
+            raise click.UsageError(f"{dataset} is a run with settings of its own; leave out all options")
+        with terminal_progress() as progress:
+            emit("\n".join(again_lines(run_again(dataset, progress=progress))))
+        return
+    if out is None:
+        raise click.UsageError("Missing option '--out'.")
     with terminal_progress() as progress:
         result = run(recipe_settings(dataset, overrides), out, teacher=teacher, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")
@@ -135,6 +152,35 @@ def run_command(dataset: str, out: Path, overrides: tuple[str, ...], teacher: st
     for place, command in enumerate(next_commands(out, result.system)):
         line = next_command(*command)
         emit(line if place == 0 else line.replace("Next: ", "      and for missing labels: ", 1))
+
+
+def again_lines(done: Retrained) -> Iterator[str]:
+    """What was learned, and the figures before and after."""
+    yield (
+        f"verdicts: {done.added:,} labels added, {done.negatives:,} judged negatives, {done.unsure:,} left open, "
+        f"{done.contested:,} against a label, which stays, {done.left_out:,} not of training queries"
+    )
+    if done.before is None:
+        yield "nothing was learned that an earlier result could be compared with"
+    elif not done.changes:
+        yield f"{done.result.dataset} has neither test nor dev labels, so before and after cannot be compared"
+    else:
+        rows = []
+        for one in done.changes:
+            bounds = "" if one.low is None or one.high is None else f"{one.low:+.4f}, {one.high:+.4f}"
+            verdict = "" if one.p is None else f"{one.p:.3f}{' significant' if one.p < 0.05 else ''}"
+            rows.append([one.system, one.measure, f"{one.before:.4f}", f"{one.after:.4f}"])
+            rows[-1] += [f"{one.after - one.before:+.4f}", bounds, verdict]
+        header = [f"{done.result.dataset} {done.split}", f"{done.queries:,} queries", "before", "after", "difference"]
+        yield table([*header, "95 %", "p (paired t-test)"], rows)
+        if done.split != "test":
+            yield "there are no test labels; dev queries also chose the weights, so they flatter both sides"
+    if done.result.verdict:
+        yield done.result.verdict
+    if done.before is not None:
+        yield f"the earlier result: {done.before}"
+    yield f"the student: {done.result.student}"
+    yield next_command("search", done.folder, "your question")
 
 
 def _run_table(evaluation: Evaluation, baseline: str = "colbert") -> str:

@@ -28,6 +28,8 @@ class Dataset:
         provenance: format and origin.
         warnings: kind → how many imperfections were read over, as ``check`` lists them.
         dev_from_train: whether dev is a share of the source's training queries that was held out.
+        trusted: training query id → passages that people found not relevant: hard negatives that training always
+            shows, and to which no teacher gives any probability.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
     through :func:`colabel.data.splits.hidden_labels`.
@@ -42,6 +44,7 @@ class Dataset:
     _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
     dev_from_train: bool = False
+    trusted: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_records(
@@ -120,6 +123,7 @@ class Dataset:
                     "queries": self.split_queries(split),
                     "labels": dict(labels),
                     "relevant_from": self.relevant_from,
+                    **({"trusted": dict(self.trusted)} if self.trusted and split == TRAIN else {}),
                 }
             )
             for split, labels in self._labels.items()

@@ -21,7 +21,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,7 @@ def missing_labels(
     limit: int = 100,
     order: str = ORDERS[0],
     margin: float | None = None,
+    judged: Collection[tuple[str, str]] = (),
 ) -> list[MissingLabel]:
     """The ``limit`` unlabelled passages of the dataset that look most relevant, best first, with texts and reasons.
 
@@ -120,7 +121,7 @@ def missing_labels(
     check_dataset(labels, dataset)
     if knowledge is not None:
         check_knowledge(labels, knowledge)
-    found = find_missing(labels, dataset, limit=limit, order=order, margin=margin)
+    found = find_missing(labels, dataset, limit=limit, order=order, margin=margin, judged=judged)
     origin = labels.origin()
     reasons = [()] * len(found) if knowledge is None else explain(knowledge, found, origin.beta, origin.scale)
     passages = [dataset.passages[pair.row] for pair in found]
@@ -132,7 +133,13 @@ def missing_labels(
 
 
 def find_missing(
-    labels: Labels, dataset: Dataset, *, limit: int, order: str = ORDERS[0], margin: float | None = None
+    labels: Labels,
+    dataset: Dataset,
+    *,
+    limit: int,
+    order: str = ORDERS[0],
+    margin: float | None = None,
+    judged: Collection[tuple[str, str]] = (),
 ) -> list[MissingPair]:
     """The ``limit`` unlabelled pairs of the whole dataset that look most relevant, best first.
 
@@ -143,18 +150,23 @@ def find_missing(
         order: one of ``ORDERS``.
         margin: leave out passages whose teacher score is not at least this much above (below, if negative) that of
             the query's best labelled passage.
+        judged: pairs of query and passage id that people have judged since; they are left out as well.
     """
     if limit < 1:
         raise UsageError(f"the limit is {limit}; expected at least 1 suggestion")
-    judged = dataset.labels(labels.split)
+    visible = dataset.labels(labels.split)
     best = np.zeros(0, dtype=_PLACE)
     for number, block in enumerate(labels.blocks()):
         values = order_values(block, order)
         if margin is not None:
             values[~(_margins(block) >= margin)] = -np.inf
         for place, query_id in enumerate(block.query_ids):
-            known = labels.passage_ids.all_of(labels.passage_ids.rows(judged.get(query_id, ())))
-            values[place, np.isin(block.rows[place], known)] = -np.inf
+            known = [*visible.get(query_id, ()), *dataset.trusted.get(query_id, ())]
+            known_rows = labels.passage_ids.all_of(labels.passage_ids.rows(known))
+            values[place, np.isin(block.rows[place], known_rows)] = -np.inf
+            if judged:
+                ids = [labels.passage_ids[row] if row >= 0 else "" for row in block.rows[place].tolist()]
+                values[place, [(query_id, one) in judged for one in ids]] = -np.inf
         flat = values.reshape(-1)
         here = np.empty(int((flat > -np.inf).sum()), dtype=_PLACE)
         here["block"], here["place"] = number, np.flatnonzero(flat > -np.inf)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import csv
+import getpass
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from colabel.artefacts import write_text
 from colabel.data import Dataset
+from colabel.data.formats.in_memory import record_rows
+from colabel.data.splits import normalise_query
+from colabel.data.text_lines import Row
 from colabel.errors import DataError, UsageError
-from colabel.labels.verdicts import HIGHEST_GRADE, Answer, Verdict, VerdictStore, check_judge, decide
+from colabel.labels.verdicts import HIGHEST_GRADE, TYPED, Answer, Verdict, VerdictStore, check_judge, decide, typed_id
 from colabel.types import Qrel, Qrels
 
 _KINDS = (".qrels", ".txt", ".trec", ".tsv", ".jsonl")
@@ -82,38 +88,74 @@ def graded(grade: int, relevant_from: int) -> tuple[Answer, int]:
     return ("yes" if grade >= max(1, relevant_from) else "no"), grade
 
 
-def read_review(path: Path, dataset: Dataset, judge: str) -> list[Verdict]:
+def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str) -> list[Verdict]:
     """Verdicts from a table that a person filled in: columns ``query_id``, ``passage_id`` and ``verdict``.
 
-    Such a table is what ``colabel missing --out review.tsv`` writes; a .csv that a spreadsheet made of it does as well.
-    Lines without a verdict are left out.
+    Such a table is what ``colabel missing --out review.tsv`` writes; a .csv that a spreadsheet made of it does as well,
+    and so do rows in memory. Lines without a verdict are left out. A line may name its query by the text alone, in a
+    column ``query``: one that the collection does not have becomes a query of its own.
     """
     check_judge(judge)
+    if isinstance(table, str | Path):
+        file, rows = str(table), _file_rows(Path(table))
+    else:
+        file, rows = "rows", enumerate(table, start=1)
+    ids: dict[str, str] = {}
+    found = []
+    for number, row in rows:
+        try:
+            answer = parse_answer(_text(row.get("verdict", row.get("grade"))), dataset.relevant_from)
+        except ValueError as error:
+            raise DataError(str(error), file=file, line=number) from None
+        if answer is None:
+            continue
+        query_id, passage_id, text = (_text(row.get(name)) for name in ("query_id", "passage_id", "query"))
+        if not query_id and text:
+            ids = ids or {normalise_query(one): key for key, one in dataset.queries.items()}
+            query_id = ids.get(normalise_query(text)) or typed_id(text)
+        if query_id not in dataset.queries and not (query_id.startswith(TYPED) and text):
+            raise DataError(f"the collection has no query '{query_id}'", file=file, line=number)
+        if dataset.passages.ids.row(passage_id) < 0:
+            raise DataError(f"the collection has no passage '{passage_id}'", file=file, line=number)
+        text = dataset.queries.get(query_id, text)
+        found.append(Verdict(query_id, passage_id, answer[0], judge, answer[1], text, "file"))
+    return found
+
+
+def table_rows(rows: Any) -> list[Row]:
+    """A DataFrame, an Arrow table, dicts, or tuples of query id, passage id and verdict, as dicts."""
+    return record_rows(rows, "verdicts", ("query_id", "passage_id"))
+
+
+def user_name() -> str:
+    """Who judges where nobody is named: the user of this computer."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may know no user
+        return "me"
+
+
+def _text(value: Any) -> str:
+    """A cell's text; nothing where a table has no value."""
+    absent = value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "<NA>"
+    return "" if absent else str(value).strip()
+
+
+def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Line numbers and rows of a file whose first line names its columns."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise DataError("is not UTF-8; save it as UTF-8 text", file=str(path)) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from None
     rows = _table(lines, path)
     head = [name.strip().lower() for name in next(rows, (0, []))[1]]
     for name in ("query_id", "passage_id", "verdict"):
         if name not in head:
             raise DataError(f"has no column '{name}' in its first line", file=str(path), line=1)
-    found = []
     for number, cells in rows:
-        row = dict(zip(head, cells, strict=False))
-        try:
-            answer = parse_answer(row.get("verdict", ""), dataset.relevant_from)
-        except ValueError as error:
-            raise DataError(str(error), file=str(path), line=number) from None
-        if answer is None:
-            continue
-        query_id, passage_id = row["query_id"].strip(), row["passage_id"].strip()
-        if query_id not in dataset.queries:
-            raise DataError(f"the collection has no query '{query_id}'", file=str(path), line=number)
-        if dataset.passages.ids.row(passage_id) < 0:
-            raise DataError(f"the collection has no passage '{passage_id}'", file=str(path), line=number)
-        found.append(Verdict(query_id, passage_id, answer[0], judge, answer[1], dataset.queries[query_id], "file"))
-    return found
+        yield number, dict(zip(head, cells, strict=False))
 
 
 def _table(lines: Sequence[str], path: Path) -> Iterator[tuple[int, list[str]]]:

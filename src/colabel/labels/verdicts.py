@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import re
 import sqlite3
 import threading
@@ -137,10 +138,12 @@ class VerdictStore:
             connection.execute(_INSERT, values)
             return verdict
 
-    def current(self) -> list[Verdict]:
-        """The standing verdict of each judge on each pair, oldest first."""
-        last = f"SELECT max(id) FROM lines WHERE {_STANDING} GROUP BY judge, query_id, passage_id"
-        return self._read(f"SELECT {_COLUMNS} FROM lines WHERE id IN ({last}) ORDER BY id")
+    def current(self, until: int | None = None) -> list[Verdict]:
+        """The standing verdict of each judge on each pair, oldest first; as it was when ``until`` was the last line."""
+        then = self.last if until is None else until
+        stood = f"{_STANDING[:-1]} AND later.id <= ?) AND id <= ?"
+        last = f"SELECT max(id) FROM lines WHERE {stood} GROUP BY judge, query_id, passage_id"
+        return self._read(f"SELECT {_COLUMNS} FROM lines WHERE id IN ({last}) ORDER BY id", then, then)
 
     def history(self) -> list[dict[str, Any]]:
         """Every line as it was written; ``undoes`` is the number of the verdict that it takes back."""
@@ -278,6 +281,12 @@ def check_judge(name: str) -> None:
         raise UsageError(f"a judge's name has 1 to {LONGEST_JUDGE} printable characters; give one such as 'anna'")
 
 
+def typed_id(text: str) -> str:
+    """The id of a query that is no query of the dataset: equal texts have one."""
+    plain = normalise_query(text).encode("utf-8", "replace")
+    return f"{TYPED}{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
+
+
 def decide(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Decision]:
     """What the judges of each pair say together, from their standing verdicts.
 
@@ -307,7 +316,7 @@ class Applied:
     """A dataset to which verdicts were added.
 
     Attributes:
-        dataset: with every pair that was found relevant as a label of the split.
+        dataset: with every pair that was found relevant as a label of the split, and the others as ``trusted``.
         negatives: query id → passages that were found not relevant: judged negatives.
         contested: judgements of the dataset that a verdict contradicts. They stay: labels are only ever added to.
         left_out: judged pairs that were not used: queries of another split, or passages that are gone.
@@ -361,7 +370,6 @@ def apply_verdicts(dataset: Dataset, verdicts: Iterable[Verdict], split: str = T
             added += 1
         else:
             negatives.setdefault(query_id, []).append(passage_id)
-    changed = dataclasses.replace(dataset, queries=queries, _labels=labels)
-    return Applied(
-        changed, {query: tuple(held) for query, held in negatives.items()}, tuple(contested), left_out, added
-    )
+    judged = {query: tuple(held) for query, held in negatives.items()}
+    changed = dataclasses.replace(dataset, queries=queries, _labels=labels, trusted=judged)
+    return Applied(changed, judged, tuple(contested), left_out, added)

@@ -24,10 +24,30 @@ from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
 from colabel.findings.results import evaluated
 from colabel.index import Index
-from colabel.labels import Labels, MissingLabel, Verdict, VerdictStore, missing_labels, open_labels
+from colabel.labels import (
+    Labels,
+    MissingLabel,
+    Verdict,
+    VerdictStore,
+    apply_verdicts,
+    decide,
+    missing_labels,
+    open_labels,
+    read_review,
+)
 from colabel.labels import verdicts as kept_verdicts
-from colabel.pipeline.preflight import RECIPE_FILE, STUDENT, noted_recipe, noted_system, recipe_note
+from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
+from colabel.pipeline.preflight import (
+    RECIPE_FILE,
+    STUDENT,
+    learned_verdicts,
+    noted_recipe,
+    noted_system,
+    noted_verdicts,
+    recipe_note,
+)
 from colabel.pipeline.stages import MEASURES, Layout
+from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT
 from colabel.ranking.late_interaction import Hit, hits
@@ -35,10 +55,13 @@ from colabel.reporting import write_run_report
 from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
 from colabel.systems import System, parse_system
+from colabel.teachers import Teacher
 from colabel.train.query_side import verdict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from colabel.pipeline.again import Retrained
 
 VERSIONS = "versions"
 """The folder of a run's earlier results."""
@@ -109,10 +132,12 @@ class Run:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The collection with its visible labels; refused where its passages are not those of the run any more."""
+        """The collection with the labels and verdicts that were learned; refused where its passages have changed."""
         try:
             with DryBuilder():
-                return load_dataset(self.recipe.data, cache=self.at.data)
+                loaded = load_dataset(self.recipe.data, cache=self.at.data)
+            learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
+            return apply_verdicts(loaded, learned).dataset if learned else loaded
         except Stale:
             source = self.recipe.data.source
             raise DataError(f"{source} has changed since {self.folder} was made; repeat `colabel run`") from None
@@ -171,8 +196,32 @@ class Run:
         return Found(asked, ids.reshape(rows.shape), scores, rows, self.index)
 
     def missing(self, limit: int = 100, **options: Any) -> list[MissingLabel]:
-        """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``."""
-        return list(missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, **options))
+        """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``.
+
+        What people have judged relevant or not is not listed again.
+        """
+        judged = {pair for pair, one in decide(self.verdicts()).items() if one.relevant is not None}
+        return list(missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, judged=judged, **options))
+
+    def judge(self, rows: Any, judge: str = "") -> int:
+        """Keep verdicts; how many of them are new.
+
+        Args:
+            rows: a table with the columns ``query_id``, ``passage_id`` and ``verdict`` (yes, no, unsure, or 0 to 3;
+                empty: none): a DataFrame, dicts or tuples. Or the path of such a file, as :meth:`missing` fills it.
+            judge: who judged; default: the user's name.
+        """
+        given = rows if isinstance(rows, str | Path) else table_rows(rows)
+        found = read_review(given, self.dataset, judge or user_name())
+        new = new_verdicts(found, self.verdict_store)
+        self.verdict_store.add_all(new)
+        return len(new)
+
+    def again(self, *, teacher: Teacher | None = None, progress: Progress = SILENT) -> Retrained:
+        """Train again with the same recipe and all verdicts, and compare; ``teacher``: a run's own teacher object."""
+        from colabel.pipeline.again import run_again
+
+        return run_again(self.folder, teacher=teacher, progress=progress)
 
     @cached_property
     def verdict_store(self) -> VerdictStore:
@@ -231,7 +280,7 @@ def versions(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / VERSIONS).glob("[0-9]*") if path.is_dir())
 
 
-def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | None) -> bool:
+def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | None, verdicts: int = 0) -> bool:
     """Keep what a run folder holds in ``versions/NNNN`` before another run replaces parts of it; whether that was done.
 
     Done where a student is finished, and another one is wanted or ``stale``, the first stage to be made, follows from
@@ -241,7 +290,7 @@ def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | No
     noted, made = _read_json(folder / RECIPE_FILE), sorted(folder.glob("students/*/model/manifest.json"))
     if not noted or not made:
         return False
-    replaced = stale is not None and (bool(stale.differs) or noted != recipe_note(recipe, system))
+    replaced = stale is not None and (bool(stale.differs) or noted != recipe_note(recipe, system, verdicts))
     if not replaced and noted.get(STUDENT, system.slug) == system.slug:
         return False
     results = [path for name in (Layout.of(folder).evaluation.name, *REPORT_FILES) if (path := folder / name).exists()]

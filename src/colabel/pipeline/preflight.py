@@ -15,6 +15,7 @@ from colabel.data.splits import DEV, TRAIN
 from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.findings.records import STUDY_FILE
+from colabel.labels import Verdict, VerdictStore
 from colabel.measures import parse_measure
 from colabel.pipeline.stages import PLACES, uses_checkpoint
 from colabel.ranking.bm25 import stemmer
@@ -30,7 +31,7 @@ RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 TRANSFER_FILE = "transfer.json"
 """Which study was transferred, and to which collection."""
-_TAKEN, STUDENT = "takes_teacher", "student"
+_TAKEN, STUDENT, VERDICTS = "takes_teacher", "student", "verdicts"
 
 
 def check_training(recipe: Recipe, *, student: bool = True) -> None:
@@ -110,16 +111,35 @@ def hold_folder(out: Path, kind: str) -> Iterator[None]:
         yield
 
 
-def note_recipe(out: Path, recipe: Recipe, system: System | None = None) -> None:
-    """Write down what a folder is run with, defaults included; of a run, also what its student is."""
-    write_json(out / RECIPE_FILE, recipe_note(recipe, system))
+def note_recipe(out: Path, recipe: Recipe, system: System | None = None, verdicts: int = 0) -> None:
+    """Write down what a folder is run with, defaults included; of a run, also its student and its last verdict."""
+    write_json(out / RECIPE_FILE, recipe_note(recipe, system, verdicts))
 
 
-def recipe_note(recipe: Recipe, system: System | None = None) -> dict[str, Any]:
-    """What is written down; paths of the data can be understood in any folder."""
+def recipe_note(recipe: Recipe, system: System | None = None, verdicts: int = 0) -> dict[str, Any]:
+    """What is written down; paths of the data can be understood in any folder.
+
+    ``verdicts`` is the number of the last verdict that was learned: nothing before it ever changes.
+    """
     recipe = dataclasses.replace(recipe, data=resolve_paths(recipe.data))
     table: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
-    return {**table, _TAKEN: uses_checkpoint(recipe), **({STUDENT: system.slug} if system else {})}
+    table |= {_TAKEN: uses_checkpoint(recipe)} | ({STUDENT: system.slug} if system else {})
+    return table | ({VERDICTS: verdicts} if verdicts else {})
+
+
+def noted_verdicts(folder: Path) -> int:
+    """The number of the last verdict that a run learned; 0: none."""
+    try:
+        return int(json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8")).get(VERDICTS, 0))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return 0
+
+
+def learned_verdicts(store: VerdictStore, until: int) -> list[Verdict]:
+    """What people had judged when a run learned it."""
+    if until and store.last < until:
+        raise ArtefactError(f"{store.path} has lost verdicts that this run learned; put the file back in its place")
+    return store.current(until) if until else []
 
 
 def check_same_settings(out: Path, recipe: Recipe) -> None:

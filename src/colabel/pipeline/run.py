@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
+from typing import Any
 
 from colabel.artefacts import Builder, DryBuilder, Stale
 from colabel.evaluation import Evaluation
 from colabel.index import Index
+from colabel.labels import Verdict, VerdictStore
+from colabel.labels.verdicts import FOLDER as VERDICTS
 from colabel.pipeline.capacity import duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import keep_version, versions, write_page
 from colabel.pipeline.preflight import (
@@ -17,13 +20,17 @@ from colabel.pipeline.preflight import (
     check_same_settings,
     check_training,
     hold_folder,
+    learned_verdicts,
     note_recipe,
+    noted_verdicts,
 )
 from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
-from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
+from colabel.systems import DEFAULT_LESSON, OWN, System, for_student, student_of
+from colabel.teachers import Teacher
+from colabel.teachers.guarded import CheckedTeacher
 from colabel.train import TrainedModel
 from colabel.train.query_side import verdict
 
@@ -53,29 +60,47 @@ class RunResult:
     report: Path | None = None
 
 
-def run(recipe: Recipe, out: Path | str, *, teacher: str = DEFAULT_LESSON, progress: Progress = SILENT) -> RunResult:
+def run(
+    recipe: Recipe, out: Path | str, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
+) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done. With other
-    settings or labels, the earlier result is kept in ``out/versions``, a run folder of its own.
+    settings or labels, the earlier result is kept in ``out/versions``, a run folder of its own. Verdicts that the run
+    has learned stay learned; :func:`colabel.pipeline.again.run_again` adds the new ones.
 
     Args:
         teacher: what the student learns. 'views', the default, and 'hard-query' train the query side alone, in
             minutes; collective, self, uniform, cross-encoder, ensemble, mixed and scores train both sides, as does
-            'hard', hard negatives without a teacher (ColBERT-HN).
+            'hard', hard negatives without a teacher (ColBERT-HN). Or a teacher of your own, which trains both: an
+            object as :class:`colabel.teachers.Teacher` describes it, whose fingerprint changes when its scores would.
     """
-    out = Path(out)
-    system, at = student_of(teacher, recipe), Layout.of(out)
-    recipe = for_student(recipe, system)
+    system, own = student_and_teacher(teacher, recipe)
+    return run_system(recipe, Path(out), system, own=own, verdicts=noted_verdicts(Path(out)), progress=progress)
+
+
+def student_and_teacher(teacher: str | Teacher, recipe: Recipe) -> tuple[System, Teacher | None]:
+    """The system whose student is trained, and the user's own teacher, checked, where an object was given."""
+    if isinstance(teacher, str):
+        return student_of(teacher, recipe), None
+    return student_of(OWN, recipe), CheckedTeacher(teacher)
+
+
+def run_system(
+    recipe: Recipe, out: Path, system: System, *, own: Teacher | None, verdicts: int, progress: Progress
+) -> RunResult:
+    """A run of one system with the labels of its recipe and the verdicts of its folder up to a number."""
+    at, recipe = Layout.of(out), for_student(recipe, system)
     check_run(system, recipe)
     builder = Builder()
     with hold_folder(out, "run"):
-        left, stale = what_is_left(recipe, at, system, builder)
+        given: dict[str, Any] = {"verdicts": learned(out, verdicts), "own": own}
+        left, stale = what_is_left(recipe, at, system, builder, **given)
         log.info("%s", left)
-        if stale is not None and keep_version(out, recipe, system, stale):
+        if stale is not None and keep_version(out, recipe, system, stale, verdicts):
             log.info("the earlier result is kept: %s", versions(out)[-1])
-        note_recipe(out, recipe, system)
-        with Stages(recipe, at, progress=progress, builder=builder) as do:
+        note_recipe(out, recipe, system, verdicts)
+        with Stages(recipe, at, progress=progress, builder=builder, **given) as do:
             result = run_stages(do, system)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
             return dataclasses.replace(result, report=page)
@@ -146,29 +171,43 @@ def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
     """θ alone, for ``colabel train``: the first stages of a run; processes of ``torchrun`` train it together."""
     check_training(recipe, student=False)
     check_same_settings(Path(out), recipe)
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder()) as do:
+    known = learned(Path(out), noted_verdicts(Path(out)))
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known) as do:
         data = do.dataset()
         return do.train_theta(data, do.encoder(data), do.bm25(data))
 
 
 def distil_student(
-    recipe: Recipe, out: Path, *, teacher: str = DEFAULT_LESSON, progress: Progress = SILENT
+    recipe: Recipe, out: Path, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
 ) -> TrainedModel:
     """A student without its index, for ``colabel distil``; processes of ``torchrun`` train it together."""
-    system = student_of(teacher, recipe)
+    system, own = student_and_teacher(teacher, recipe)
     recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder()) as do:
+    known = learned(Path(out), noted_verdicts(Path(out)))
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, own=own) as do:
         return train_student(do, system)
 
 
-def what_is_left(recipe: Recipe, at: Layout, system: System, builder: Builder) -> tuple[str, Stale | None]:
+def verdict_store(out: Path) -> VerdictStore:
+    """Where the verdicts of a run folder are kept."""
+    return VerdictStore(out / VERDICTS)
+
+
+def learned(out: Path, until: int) -> list[Verdict]:
+    """The verdicts in a run folder up to a number."""
+    return learned_verdicts(verdict_store(out), until)
+
+
+def what_is_left(
+    recipe: Recipe, at: Layout, system: System, builder: Builder, **given: Any
+) -> tuple[str, Stale | None]:
     """What a run will do, by walking its stages with a dry builder, and the first stage that it will make.
 
-    The collection that it read is kept in ``builder``.
+    The collection that it read is kept in ``builder``; ``given`` are verdicts and a teacher for the stages.
     """
-    with Stages(recipe, at, builder=DryBuilder()) as dry:
+    with Stages(recipe, at, builder=DryBuilder(), **given) as dry:
         data = dry.dataset()
         check_labels(data, recipe)
         if dry.kept_data:

@@ -11,7 +11,7 @@ import functools
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
@@ -24,7 +24,7 @@ from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.index import Index, build_index
-from colabel.labels import Labels, label
+from colabel.labels import Labels, Verdict, apply_verdicts, label
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker, Ranking, rank
 from colabel.ranking.hybrid import fit_weight
@@ -32,6 +32,7 @@ from colabel.settings import ComputeSettings, DistilSettings, Recipe
 from colabel.systems import System
 from colabel.systems.students import Sources
 from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
+from colabel.teachers.guarded import heeding
 from colabel.teachers.pair_model import PairPredictor
 from colabel.train import (
     DevSet,
@@ -50,7 +51,7 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_side import candidate_rows, train_query_side, training_lists
+from colabel.train.query_side import candidate_rows, train_query_side, training_lists, trusted_rows
 
 log = logging.getLogger(__name__)
 
@@ -184,12 +185,23 @@ class Stages:
     Attributes:
         at: where everything lies.
         builder: makes artefacts; a dry one raises :class:`~colabel.artefacts.Stale` at the first that is not there.
+        verdicts: what people judged, added to the labels of the training queries.
+        own: a teacher object of the user's own.
     """
 
     def __init__(
-        self, recipe: Recipe, at: Layout, seed: int | None = None, progress: Progress = SILENT, *, builder: Builder
+        self,
+        recipe: Recipe,
+        at: Layout,
+        seed: int | None = None,
+        progress: Progress = SILENT,
+        *,
+        builder: Builder,
+        verdicts: Sequence[Verdict] = (),
+        own: Teacher | None = None,
     ) -> None:
         self.recipe, self.at, self.progress, self.builder = recipe, at, progress, builder
+        self.verdicts, self.own = verdicts, own
         self.seed = recipe.seed if seed is None else seed
         self.kept_data = True
         """Whether the collection is read from its own place: a dry run reads it elsewhere where it is not there yet."""
@@ -240,10 +252,14 @@ class Stages:
             raise stale.of(name, {**keys, "pairs": "the pairs that training draws"}) from None
 
     def dataset(self) -> Dataset:
-        """The collection with its visible labels."""
+        """The collection with its visible labels, and what people judged."""
         data = self.recipe.data
 
         def make() -> Dataset:
+            loaded = load()
+            return apply_verdicts(loaded, self.verdicts).dataset if self.verdicts else loaded
+
+        def load() -> Dataset:
             try:
                 return load_dataset(data, cache=self.at.data, progress=self.progress)
             except Stale:  # a dry run reads the data that a run would read, and leaves nothing behind
@@ -388,7 +404,8 @@ class Stages:
         beta = self.recipe.collective.beta if system.beta is None else system.beta
         collective = dataclasses.replace(self.recipe.collective, beta=beta)
         scores = Path(self.recipe.labels.scores) if self.recipe.labels.scores else None
-        return system.teacher(Sources(data, known, collective, readers, scores, lambda: self.bm25(data), self.progress))
+        given = (data, known, collective, readers, scores, lambda: self.bm25(data), self.progress, self.own)
+        return system.teacher(Sources(*given))
 
     def label(self, system: System, data: Dataset, known: Knowledge, teacher: Teacher, groups: Groups) -> Labels:
         """A teacher's labels; a cross-encoder scores only the pairs that training draws."""
@@ -409,11 +426,12 @@ class Stages:
         if teacher is None:
             return None
         if system.from_plain:  # BM25's negatives are no candidates of the labels
-            return DrawnTeacher(teacher, groups.query_ids, groups.rows, groups.fingerprint)
+            drawn = DrawnTeacher(teacher, groups.query_ids, groups.rows, groups.fingerprint)
+            return heeding(drawn, data)
         labels, whole_batch = self.label(system, data, known, teacher, groups), self.recipe.distil.scope == "batch"
         if whole_batch and system.asked_directly:
-            return teacher
-        return StoredTeacher(labels, others_irrelevant=whole_batch)
+            return heeding(teacher, data)
+        return heeding(StoredTeacher(labels, others_irrelevant=whole_batch), data)
 
     def distil(
         self, system: System, data: Dataset, start: Path, groups: Groups, teacher: Teacher | None, dev: DevSet | None
@@ -441,7 +459,10 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=settings.label_mass)
+            trusted = trusted_rows(data, known.index)
+            lists = training_lists(
+                queries, rows, scores, positives, teacher, label_mass=settings.label_mass, trusted=trusted
+            )
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
             return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 

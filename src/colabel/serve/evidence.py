@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,15 +9,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from colabel.ranking.bm25 import tokenise
+from colabel.ranking.highlights import Word, piece_spans, stems_of, words_of
+
+__all__ = ["LEVELS", "Match", "Segment", "Sentence", "Word", "best_matches", "marked", "piece_spans", "sentences"]
+__all__ += ["stems_of", "words_of"]
 
 FloatArray = npt.NDArray[np.float32]
 
 LEVELS = (0.45, 0.6, 0.75)
 """Similarities from which on a match is marked, marked well, and marked strongly."""
-_WORD = re.compile(r"\w\w+")
-_MARKS = "#▁Ġ"  # what tokenizers put before a piece
-_AHEAD = 80  # characters within which the next piece of a text must begin
 _TOLD = 4  # words that a sentence names
 
 
@@ -38,84 +35,6 @@ class Sentence(msgspec.Struct, frozen=True):
     before: str
     words: list[str]
     after: str
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a text; ``stem`` is empty for stop words."""
-
-    start: int
-    end: int
-    text: str
-    stem: str
-
-
-def words_of(text: str, language: str) -> list[Word]:
-    """The words of a text as BM25 sees them.
-
-    >>> [(word.text, word.stem) for word in words_of("The caves", "english")]
-    [('The', ''), ('caves', 'cave')]
-    """
-    found = list(_WORD.finditer(text))
-    if not found:
-        return []
-    stems = tokenise([match.group() for match in found], language)
-    common = _common_words(language)
-    return [
-        Word(match.start(), match.end(), match.group(), stem[0] if stem and match.group().lower() not in common else "")
-        for match, stem in zip(found, stems, strict=True)
-    ]
-
-
-@functools.cache
-def _common_words(language: str) -> frozenset[str]:
-    """Words that tell people nothing: more than BM25 leaves out."""
-    if language != "english":
-        return frozenset()
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-    return frozenset(ENGLISH_STOP_WORDS)
-
-
-def stems_of(texts: Sequence[str], language: str) -> set[str]:
-    """All stems of some texts."""
-    return {word.stem for text in texts for word in words_of(text, language) if word.stem}
-
-
-def piece_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Where the pieces of a tokenizer stand in the text that they came from; None for special and unknown ones.
-
-    Letter case and accents do not matter, as most models do not see them.
-
-    >>> piece_spans("Été: fjords", ["[CLS]", "ete", "fjord", "##s"])
-    [None, (0, 3), (5, 10), (10, 11)]
-    """
-    plain, places = _plain(text)
-    spans: list[tuple[int, int] | None] = []
-    here = 0
-    for piece in pieces:
-        wanted = _plain(piece.lstrip(_MARKS) or piece)[0]
-        found = plain.find(wanted, here, here + _AHEAD + len(wanted)) if wanted else -1
-        if found < 0 or (piece.startswith("[") and piece.endswith("]") and len(piece) > 2):
-            spans.append(None)
-            continue
-        here = found + len(wanted)
-        spans.append((places[found], places[here - 1] + 1))
-    return spans
-
-
-def _plain(text: str) -> tuple[str, Sequence[int]]:
-    """A text in lower case without accents, and which character of the text each of its characters is."""
-    if text.isascii():
-        return text.lower(), range(len(text))
-    letters: list[str] = []
-    places: list[int] = []
-    for place, letter in enumerate(text):
-        for one in unicodedata.normalize("NFD", letter.lower()):
-            if not unicodedata.combining(one):
-                letters.append(one)
-                places.append(place)
-    return "".join(letters), places
 
 
 def best_matches(queries: FloatArray, passage: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from colabel.systems.registry import (
     DEFAULT_LESSON,
     LESSONS,
+    OWN,
     REGISTRY,
     SEEDLESS,
     SLUGS,
@@ -21,6 +22,7 @@ from colabel.systems.registry import (
 __all__ = [
     "DEFAULT_LESSON",
     "LESSONS",
+    "OWN",
     "REGISTRY",
     "SEEDLESS",
     "SLUGS",

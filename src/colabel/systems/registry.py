@@ -320,6 +320,16 @@ REGISTRY: tuple[System, ...] = (
         default=False,
     ),
     System(
+        "own-kd",
+        "KD, a teacher of your own",
+        "a student of θ that learns the scores of a teacher object given in Python",
+        "distilled",
+        frozenset({"theta"}),
+        "own",
+        teacher=students.own,
+        default=False,
+    ),
+    System(
         "ce-kd-paper",
         "KD, one cross-encoder, as the paper",
         "one cross-encoder's scores learned as the paper trains such rows: from the plain encoder, on pairs with "
@@ -352,9 +362,17 @@ SLUGS = tuple(f"{entry.slug}-B" if entry.betas else entry.slug for entry in REGI
 """All names; B stands for a number, β, or for 'tuned'."""
 SEEDLESS = tuple(entry.slug for entry in REGISTRY if not entry.seeded)
 """Systems that draw nothing at random: one run of theirs stands for every seed."""
-TEACHERS = tuple(dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.learns_scores))
+OWN = "own"
+"""Stands for a teacher object, which only Python can give."""
+TEACHERS = tuple(
+    dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.learns_scores and entry.teacher_name != OWN)
+)
 """What ``label --teacher`` calls the teachers."""
-LESSONS = tuple(dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.student and not entry.ceiling))
+LESSONS = tuple(
+    dict.fromkeys(
+        entry.teacher_name for entry in REGISTRY if entry.student and not entry.ceiling and entry.teacher_name != OWN
+    )
+)
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
 _HYBRID = "hybrid-"
 THETA, COLLECTIVE = "colbert", "collective"

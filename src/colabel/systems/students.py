@@ -31,6 +31,7 @@ class Sources:
         cross_encoders: as many as the system learns from.
         scores: the score file.
         bm25: opens BM25 over the collection; it is built where it is not there.
+        own: a teacher object that the user gave.
     """
 
     dataset: Dataset
@@ -40,6 +41,7 @@ class Sources:
     scores: Path | None
     bm25: Callable[[], Bm25]
     progress: Progress
+    own: Teacher | None = None
 
 
 def collective(sources: Sources) -> Teacher:
@@ -110,3 +112,10 @@ def score_file(sources: Sources) -> Teacher:
     if sources.scores is None:
         raise UsageError("the teacher 'scores' needs a score file; name it: labels.scores = FILE")
     return ScoreFileTeacher(sources.scores, sources.dataset, progress=sources.progress)
+
+
+def own(sources: Sources) -> Teacher:
+    """The object that the user gave."""
+    if sources.own is None:
+        raise UsageError("the teacher of this run is an object of Python; give it again: run(…, teacher=OBJECT)")
+    return sources.own

@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ Rows = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
+_NO_ROWS: Rows = np.zeros(0, np.int32)
 QUERY, PASSAGE = "query", "passage"
 """The two columns of a batch."""
 
@@ -58,6 +59,7 @@ class Candidates:
         passages: how many the collection has.
         empty_positives: labelled passages without text, which were left out.
         unranked: queries with a positive that the ranking does not hold.
+        trusted: query number → rows of passages that people found not relevant.
     """
 
     query_ids: Sequence[str]
@@ -70,6 +72,7 @@ class Candidates:
     _blocks: Sequence[tuple[Rows, Scores]]
     _places: Rows
     _depth: int
+    trusted: Mapping[int, Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -117,7 +120,19 @@ def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, s
         _blocks=blocks,
         _places=np.array(found, dtype=np.int32).reshape(-1, 2),
         _depth=depth,
+        trusted=_trusted_rows(dataset, query_ids) if split == TRAIN else {},
     )
+
+
+def _trusted_rows(dataset: Dataset, query_ids: Sequence[str]) -> dict[int, Rows]:
+    """Query number → rows of its trusted negatives that have a text."""
+    found = {}
+    for number, query_id in enumerate(query_ids):
+        rows = np.sort(dataset.passages.rows(dataset.trusted.get(query_id, ())))
+        filled = [row for row in rows.tolist() if row >= 0 and dataset.passages[row].full_text]
+        if filled:
+            found[number] = np.array(filled, dtype=np.int32)
+    return found
 
 
 def _positive_rows(dataset: Dataset, split: str) -> tuple[dict[str, Rows], int]:
@@ -192,7 +207,8 @@ def groups_for(candidates: Candidates, settings: TrainSettings | DistilSettings,
 def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, anywhere: int = 0) -> Groups:
     """Draw ``count`` groups of ``size`` passages.
 
-    Negatives are drawn without replacement, labelled positives never. ``anywhere`` of each group come from the whole
+    Negatives are drawn without replacement, labelled positives never. Up to half of them are trusted ones, where a
+    query has any. ``anywhere`` of each group come from the whole
     collection, the others from the query's candidates. Where these are too few, all are taken and the rest comes from
     the whole collection, too.
     """
@@ -208,8 +224,13 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
         random = np.random.default_rng([seed, epoch])
         for number in random.permutation(len(candidates))[: count - done].tolist():
             positives, negatives = candidates.positives[number], candidates.negatives(number)
-            if len(negatives) > wanted:
-                negatives = random.choice(negatives, wanted, replace=False)
+            trusted = candidates.trusted.get(number, _NO_ROWS)
+            if len(trusted):
+                trusted = random.permutation(trusted)[: (wanted + 1) // 2]
+                negatives = negatives[~np.isin(negatives, trusted)]
+            if len(negatives) > wanted - len(trusted):
+                negatives = random.choice(negatives, wanted - len(trusted), replace=False)
+            negatives = np.concatenate([trusted, negatives])
             missing = wanted - len(negatives)
             others = _from_anywhere(candidates, number, negatives, missing + anywhere, random)
             queries[done] = number
@@ -229,7 +250,7 @@ def _from_anywhere(
     """Rows of the whole collection that are neither labelled nor taken nor, if possible, candidates."""
     if not missing:
         return []
-    avoided = {*candidates.labelled[number].tolist(), *candidates.ranked(number)[0].tolist()}
+    avoided = {*candidates.labelled[number].tolist(), *candidates.ranked(number)[0].tolist(), *taken.tolist()}
     if candidates.passages - len(avoided) < missing:
         avoided = {*candidates.labelled[number].tolist(), *taken.tolist()}
     found: list[int] = []

@@ -25,6 +25,7 @@ from colabel.measures import parse_measure
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
+from colabel.teachers.guarded import CheckedTeacher
 from colabel.teachers.protocol import Teacher
 from colabel.train.callbacks import LOG_FILE, evaluations, read_log
 from colabel.train.dev import DevSet
@@ -119,12 +120,13 @@ def distil(
         start: θ's folder.
         groups: what :func:`groups_for` drew; the same for all students that are to be compared.
         teacher: whose scores are the target: one that is asked in every step, or one whose scores are stored. None: the
-            hard labels.
+            hard labels. It may be an object of your own; what it returns is checked.
         smoothing: ε of hard labels, the mass that is spread evenly over all passages of a step.
         hard_scope: what the hard-label term compares a query with, "group" or "batch" (the paper's cross-encoder rows).
         about: what the model card says of the teacher (β, f_p, …).
     """
     settings = settings or DistilSettings()
+    teacher = None if teacher is None else CheckedTeacher(teacher)
     expected = (settings.steps * settings.batch_queries, settings.passages)
     if (len(groups), groups.size) != expected:
         raise UsageError(

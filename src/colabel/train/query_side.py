@@ -73,6 +73,7 @@ class Lists:
         spread: deviation of θ's scores over a query's candidates, float32 [queries].
         entropy: of the target, in nats, mean over queries.
         fingerprint: names everything that the lists depend on.
+        trusted: which candidates people found not relevant, bool [queries, n]; None: none.
     """
 
     query_ids: Sequence[str]
@@ -82,6 +83,7 @@ class Lists:
     spread: FloatArray
     entropy: float
     fingerprint: str
+    trusted: npt.NDArray[np.bool_] | None = None
 
 
 def training_lists(
@@ -92,6 +94,7 @@ def training_lists(
     teacher: Teacher | None,
     *,
     label_mass: float,
+    trusted: Mapping[str, Sequence[int]] | None = None,
 ) -> Lists:
     """Targets over candidates: ``label_mass`` for the labelled passages, the rest shared out by the teacher.
 
@@ -100,6 +103,7 @@ def training_lists(
         start_scores: θ's scores of the candidates.
         positives: query id → rows of its labelled passages, which must be candidates.
         teacher: None: hard labels, all mass on the labelled passages.
+        trusted: query id → rows that people found not relevant: they get no mass, and stand in every list.
     """
     ids = list(queries)
     labelled = np.array([np.isin(line, list(positives[one])) for one, line in zip(ids, rows, strict=True)])
@@ -108,6 +112,10 @@ def training_lists(
         query = ids[int(np.flatnonzero(~labelled.any(axis=1))[0])]
         raise DataError(f"no labelled passage of the training query '{query}' is among its candidates")
     free = (rows >= 0) & ~labelled
+    judged = None
+    if trusted:
+        judged = free & np.array([np.isin(line, trusted.get(one, ())) for one, line in zip(ids, rows, strict=True)])
+        free &= ~judged
     hard = labelled / labelled.sum(axis=1, keepdims=True)
     if teacher is None:
         target = hard
@@ -119,6 +127,7 @@ def training_lists(
     with np.errstate(invalid="ignore"):
         spread = np.nan_to_num(np.nanstd(scores, axis=1), nan=1.0)
     parts = [ids, list(queries.values()), rows.tolist(), np.round(target, 6).tolist()]
+    parts += [] if judged is None else [judged.tolist()]
     return Lists(
         ids,
         list(queries.values()),
@@ -127,6 +136,7 @@ def training_lists(
         np.maximum(spread, 1e-3).astype(np.float32),
         float(_entropy(target).mean()),
         fingerprint(parts),
+        judged,
     )
 
 
@@ -135,7 +145,7 @@ def candidate_rows(
 ) -> tuple[dict[str, str], IntArray, dict[str, list[int]]]:
     """Training queries with a positive (id → text), their candidates int64 [queries, n], and rows of their positives.
 
-    Candidates are the labelled passages, θ's and BM25's first ones, and what BM25 finds with the labelled passages'
+    Candidates are the judged passages, θ's and BM25's first ones, and what BM25 finds with the labelled passages'
     telling words.
     """
     store, ranked = knowledge.index.store, knowledge.ranking.query_ids
@@ -144,9 +154,10 @@ def candidate_rows(
     if not found:
         raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
     queries = {query: dataset.queries[query] for query in sorted(found)}
-    labelled = [found[query] for query in queries]
+    labelled, trusted = [found[query] for query in queries], trusted_rows(dataset, knowledge.index)
     parts = [
         _padded(labelled),
+        _padded([trusted.get(query, []) for query in queries]),
         _padded([knowledge.ranking.query(query)[0][:THETA_CANDIDATES] for query in queries]),
         _padded([word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries]),
         words.rank_words(words.telling_words(labelled, TELLING_WORDS), NEIGHBOUR_CANDIDATES),
@@ -159,6 +170,12 @@ def candidate_rows(
     rows = union(*parts)
     rows[(rows >= 0) & (store.lengths(rows) == 0)] = -1
     return queries, rows, {query: found[query] for query in queries}
+
+
+def trusted_rows(dataset: Dataset, index: Index) -> dict[str, list[int]]:
+    """Query id → rows of the passages that people found not relevant."""
+    found = {query: index.store.ids.rows(sorted(held)) for query, held in dataset.trusted.items()}
+    return {query: rows[rows >= 0].tolist() for query, rows in found.items()}
 
 
 def _padded(lines: Sequence[Sequence[int] | npt.NDArray[np.integer]]) -> IntArray:
@@ -309,6 +326,8 @@ class _Training:
             places = np.flatnonzero(candidates >= 0)
             heaviest = places[np.argsort(-mass[places], kind="stable")][: size // 2]
             held = heaviest[mass[heaviest] >= _HELD]
+            if self.lists.trusted is not None:
+                held = np.concatenate([held, places[self.lists.trusted[one][places]][: size // 4]])
             rest = np.setdiff1d(places, held)
             if len(rest) > size - len(held):
                 chance = 1.0 / (np.arange(len(rest)) + 10.0)  # candidates come best first: more from the top

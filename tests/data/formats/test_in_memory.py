@@ -60,6 +60,12 @@ def test_plain_python(labels: Any) -> None:
     assert (data.labels("train"), data.labels("test")) == ({"q1": {"d1": 2}}, {"q2": {"d2": 1}})
 
 
+def test_labels_by_split_may_be_lists_of_passages() -> None:
+    labels = {"train": {"q1": ["d1", "d2"]}, "test": {"q2": ("d2",)}}
+    data = Dataset.from_records(PASSAGES, QUERIES, labels)
+    assert (data.labels("train"), data.labels("test")) == ({"q1": {"d1": 1, "d2": 1}}, {"q2": {"d2": 1}})
+
+
 def test_passages_alone() -> None:
     data = Dataset.from_records(["one text", "another"])
     assert (list(data.passages.ids), data.splits, dict(data.queries)) == (["1", "2"], (), {})

@@ -16,7 +16,7 @@ from colabel.types import Passage, Qrel, Query
 
 def records_source(passages: Any, queries: Any, labels: Any, name: str) -> Source:
     """Passages, queries and labels that are in memory already; see :meth:`colabel.Dataset.from_records`."""
-    texts, asked = _rows(passages, "passages", ("id", "text")), _rows(queries, "queries", ("id", "text"))
+    texts, asked = record_rows(passages, "passages", ("id", "text")), record_rows(queries, "queries", ("id", "text"))
     roles = find_roles(list(texts[0]) if texts else ["text"], {}, "passages")
     return Source(
         name=name,
@@ -46,7 +46,7 @@ def _label(row: Row) -> Qrel:
     return Qrel(query_id, passage_id, grade_of(row[grade]) if grade else 1)
 
 
-def _rows(records: Any, what: str, keys: tuple[str, str]) -> list[Row]:
+def record_rows(records: Any, what: str, keys: tuple[str, str]) -> list[Row]:
     """Records of any of the kinds as dicts."""
     if isinstance(records, Mapping):
         return [dict(zip(keys, pair, strict=True)) for pair in records.items()]
@@ -79,9 +79,8 @@ def _rows(records: Any, what: str, keys: tuple[str, str]) -> list[Row]:
 def _label_rows(labels: Any) -> dict[str, list[Row]]:
     """Split → rows of query_id, passage_id and, if given, grade."""
     if isinstance(labels, Mapping):
-        nested = any(
-            isinstance(one, Mapping) for rels in labels.values() if isinstance(rels, Mapping) for one in rels.values()
-        )
+        inner = [one for rels in labels.values() if isinstance(rels, Mapping) for one in rels.values()]
+        nested = any(isinstance(one, Iterable) and not isinstance(one, str) for one in inner)  # else it is a grade
         labels = [
             {"query_id": query_id, "passage_id": passage_id, "grade": grade, "split": split}
             for split, qrels in (labels if nested else {TRAIN: labels}).items()
@@ -89,6 +88,6 @@ def _label_rows(labels: Any) -> dict[str, list[Row]]:
             for passage_id, grade in (rels if isinstance(rels, Mapping) else dict.fromkeys(rels, 1)).items()
         ]
     found: dict[str, list[Row]] = {}
-    for row in _rows(labels, "labels", ("query_id", "passage_id")):
+    for row in record_rows(labels, "labels", ("query_id", "passage_id")):
         found.setdefault(str(row.get("split") or TRAIN), []).append(row)
     return found
