@@ -16,7 +16,14 @@ from types import ModuleType
 import click
 
 from colabel import __version__
-from colabel.cli import compare_commands, dataset_commands, label_commands, search_commands, train_commands
+from colabel.cli import (
+    compare_commands,
+    dataset_commands,
+    folder_commands,
+    label_commands,
+    search_commands,
+    train_commands,
+)
 from colabel.cli.output import clean, configure_logging, fail
 from colabel.errors import ColabelError
 
@@ -28,6 +35,7 @@ _GROUPS = {
     "Look and label": label_commands,
     "Search": search_commands,
     "Compare systems": compare_commands,
+    "Look after results": folder_commands,
 }
 """What one wants to do → the module with the commands for it, in the order of the help."""
 
