@@ -68,6 +68,7 @@ class Workspace:
         sync(temporary)
         self._sums[name] = (temporary.stat().st_mtime_ns, block_sums(temporary))  # while the system still holds it
         temporary.replace(final)
+        temporary.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
         sync(final.parent)
         self.keep_time()
 
