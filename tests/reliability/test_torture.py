@@ -300,14 +300,18 @@ def test_of_two_writers_one_is_refused_or_finds_it_done(scene: Scene, work: Call
 
 def test_damage_at_random_places_is_refused_or_makes_no_difference(scene: Scene, work: Callable[[], Path]) -> None:
     readers = ("search", "search run", "suggest", "evaluate", "runs", "inspect", "rank", "label", "export")
-    for chance in trials(12):
+    for number, chance in enumerate(trials(12)):
         folder = work()
         shutil.copytree(scene.home / "run", folder / "run")
         shutil.copytree(scene.home / "index", folder / "index")
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        if number % 3 == 1:  # of an earlier version, whose damage shows in nothing but what comes of it
+            forget_sums(folder)
+        if number % 3 == 2:  # what stands beside artefacts and has no sums
+            files = [path for path in files if not in_artefact(path, folder)]
         victim = chance.choice(files)
         how = spoil(victim, chance)
-        known = in_artefact(victim, folder)
+        known = number % 3 == 0 and in_artefact(victim, folder)
         if known:
             assert str(victim) in found_damaged(folder), how
         name = chance.choice(readers)
@@ -335,6 +339,13 @@ def spoil(path: Path, chance: random.Random) -> str:
     content[at : at + length] = bytes(byte ^ chance.randint(1, 255) for byte in content[at : at + length])
     path.write_bytes(content)
     return f"{length} bytes overwritten at {at}"
+
+
+def forget_sums(folder: Path) -> None:
+    for path in folder.rglob("manifest.json"):
+        table = json.loads(path.read_text())
+        del table["sums"]
+        path.write_text(json.dumps(table))
 
 
 def in_artefact(path: Path, top: Path) -> bool:
