@@ -8,7 +8,7 @@ DEMO := $(VENV)/.ready-demo
 DEV := $(VENV)/.ready-dev
 DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo demo-full test test-slow check format bench docs site clean
+.PHONY: demo demo-full test test-slow torture check format bench docs site clean
 
 demo: $(DEMO)
 	$(BIN)/colabel demo --out demo
@@ -23,6 +23,10 @@ test: $(DEV)
 
 test-slow: $(DEV)
 	$(BIN)/pytest -q -m slow
+
+# Hours: kills, full disks, two writers and damage at random places, as often as COLABEL_TORTURE says.
+torture: $(DEV)
+	COLABEL_TORTURE=$${COLABEL_TORTURE:-200} OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/reliability
 
 check: $(DEV)
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "colabel.artefacts": ("verify",),
     "colabel.collective": ("Knowledge", "PrfRanker", "collect", "inspect", "open_knowledge"),
     "colabel.data": ("Dataset", "check", "hide_labels", "load_dataset", "load_recipe"),
     "colabel.data.conversion": ("convert",),
@@ -46,6 +47,7 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 if TYPE_CHECKING:
     # fmt: off
     # isort: off
+    from colabel.artefacts import verify as verify
     from colabel.collective import Knowledge as Knowledge, PrfRanker as PrfRanker, collect as collect
     from colabel.collective import inspect as inspect, open_knowledge as open_knowledge
     from colabel.data import Dataset as Dataset, check as check, hide_labels as hide_labels

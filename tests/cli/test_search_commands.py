@@ -175,3 +175,26 @@ def test_a_hub_id_out_of_reach_is_refused_at_once(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError, match="nobody/nothing"):
         check_exists("nobody/nothing")
     assert time.monotonic() - begun < 15
+
+
+def test_verify_names_the_damaged_file_and_the_command(index: Path, call: Call) -> None:
+    code, out, _ = call("verify", index)
+    assert code == 0 and "nothing is damaged" in out
+    victim = next((index / "tokens").glob("*.vectors.npy"))
+    victim.write_bytes(victim.read_bytes()[:-1] + b"\x01")
+    code, out, _ = call("verify", index)
+    assert code == 1 and f"DAMAGED {victim}" in out
+    assert f"delete {index / 'tokens'} and repeat the `colabel index` that wrote {index}" in out
+    assert json.loads(call("verify", index, "--json")[1])["damaged"][0]["file"] == str(victim)
+
+
+def test_an_array_of_an_earlier_version_that_cannot_be_read(index: Path, call: Call) -> None:
+    """Without sums, damage shows when numpy reads it: a sentence, not a bug."""
+    manifest = json.loads((index / "tokens" / "manifest.json").read_text())
+    del manifest["sums"]
+    (index / "tokens" / "manifest.json").write_text(json.dumps(manifest))
+    assert f"not checked: {index / 'tokens'}" in call("verify", index)[1]
+    for path in (index / "tokens").glob("*.npy"):
+        path.write_bytes(path.read_bytes()[:12] + b"\xb1" * (path.stat().st_size - 12))
+    code, _, err = call("search", index, "glacier cave")
+    assert code == 1 and "a bug" not in err

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from colabel.encode.colbert import load_or_convert
-from colabel.encode.weights import resolve_model
+from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ColabelError, DataError, UsageError
 from tests.encode.conftest import settings
 
@@ -34,3 +36,20 @@ def test_minilm_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colabel.encode.weights._MINILM_SHA256", "0" * 64)
     with pytest.raises(DataError, match=r"model\.safetensors: the weights have sha256 53aa51172d14"):
         resolve_model("minilm")
+
+
+def test_a_hub_whose_name_takes_minutes_to_look_up_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("colabel.encode.weights.HUB_SECONDS", 0.2)
+    found = threading.Event()
+
+    def look_up(*_: object, **__: object) -> None:
+        found.wait(60)
+        raise OSError("unknown")
+
+    monkeypatch.setattr("urllib.request.urlopen", look_up)
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="the hub cannot be reached"):
+        check_exists("nobody/silent")
+    assert time.monotonic() - began < 5
+    found.set()

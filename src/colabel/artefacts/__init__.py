@@ -22,13 +22,16 @@ from colabel.artefacts.manifest import (
     read_manifest,
     seconds_of,
 )
+from colabel.artefacts.verify import Damage, Verification, verify
 
 __all__ = [
     "Builder",
+    "Damage",
     "DryBuilder",
     "Manifest",
     "Spec",
     "Stale",
+    "Verification",
     "Workspace",
     "assemble",
     "build",
@@ -41,6 +44,7 @@ __all__ = [
     "read_manifest",
     "refuse_foreign",
     "seconds_of",
+    "verify",
     "write_json",
     "write_text",
 ]

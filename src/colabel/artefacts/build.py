@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import MANIFEST_FILE, Manifest, Spec, library_versions, parse_manifest, read_manifest
+from colabel.artefacts.manifest import Manifest, Spec, library_versions, parse_manifest, read_manifest
+from colabel.artefacts.sums import MANIFEST_FILE, block_sums
 from colabel.errors import ArtefactError, UsageError
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Workspace:
         self.folder = folder
         spent = folder / _SPENT_FILE
         self._before = float(spent.read_text(encoding="ascii") or 0) if spent.exists() else 0.0
+        self._sums: dict[str, tuple[int, str]] = {}
         self._start = time.perf_counter()
 
     @property
@@ -64,9 +66,17 @@ class Workspace:
         temporary = final.with_name(_TEMPORARY + final.name)
         yield temporary
         sync(temporary)
+        self._sums[name] = (temporary.stat().st_mtime_ns, block_sums(temporary))  # while the system still holds it
         temporary.replace(final)
+        temporary.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
         sync(final.parent)
         self.keep_time()
+
+    def sums(self, name: str) -> str:
+        """The checksums of a file; it is read where it came from an interrupted process or a library wrote it."""
+        written, sums = self._sums.get(name, (0, ""))
+        path = self.folder / name
+        return sums if written == path.stat().st_mtime_ns else block_sums(path)
 
 
 Write = Callable[[Workspace], Mapping[str, Any]]
@@ -365,6 +375,7 @@ def _manifest(spec: Spec, workspace: Workspace, counts: Mapping[str, Any]) -> Ma
         seconds=round(workspace.seconds, 3),
         versions=library_versions(),
         files=files,
+        sums={name: workspace.sums(name) for name in files},
     )
 
 

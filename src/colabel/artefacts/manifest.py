@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from colabel.artefacts.sums import MANIFEST_FILE, check_sample, text_sum
 from colabel.errors import ArtefactError
 
-MANIFEST_FILE = "manifest.json"
 _LIBRARIES = ("numpy", "torch", "sentence-transformers", "transformers", "faiss-cpu", "bm25s", "ir-measures")
 _BLOCK = 1 << 20
 
@@ -61,7 +61,9 @@ class Manifest:
     """What ``manifest.json`` holds.
 
     ``fingerprint`` names stage, settings, inputs and seed; an artefact with the fingerprint that a stage would
-    give its own result is reused. ``files`` maps each file to its size, so that a truncated copy is noticed.
+    give its own result is reused. ``files`` maps each file to its size, so that a truncated copy is noticed, and
+    ``sums`` to the checksums of its blocks (:func:`colabel.artefacts.sums.block_sums`), the manifest to its own;
+    it is empty in artefacts of earlier versions.
     """
 
     stage: str
@@ -74,10 +76,13 @@ class Manifest:
     seconds: float
     versions: Mapping[str, str]
     files: Mapping[str, int]
+    sums: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The text of ``manifest.json``."""
-        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+        """The text of ``manifest.json``, with its own sum."""
+        table = json.loads(json.dumps(dataclasses.asdict(self)))
+        table["sums"][MANIFEST_FILE] = text_sum(table)
+        return json.dumps(table, indent=2, sort_keys=True) + "\n"
 
 
 def library_versions() -> dict[str, str]:
@@ -115,7 +120,8 @@ def parse_manifest(folder: Path) -> Manifest:
         table = json.loads(path.read_text(encoding="utf-8"))
         manifest = Manifest(**table)
         sizes = {str(name): int(size) for name, size in manifest.files.items()}
-        return dataclasses.replace(manifest, files=sizes)
+        sums = {str(name): str(value) for name, value in manifest.sums.items()}
+        return dataclasses.replace(manifest, files=sizes, sums=sums)
     except FileNotFoundError:
         what = "has no manifest.json, so it is not a finished colabel artefact" if folder.is_dir() else "does not exist"
         raise ArtefactError(f"{folder} {what}; expected the output folder of a colabel stage") from None
@@ -129,7 +135,8 @@ def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
     """Read and verify the manifest of a finished artefact.
 
     Raises:
-        ArtefactError: the folder is missing, is not an artefact of ``stage``, or files are gone or cut short.
+        ArtefactError: the folder is missing, is not an artefact of ``stage``, or files are gone, cut short
+            or, in a sample taken when a process reads it for the first time, not what was written.
     """
     manifest = parse_manifest(folder)
     if stage is not None and manifest.stage != stage:
@@ -140,7 +147,30 @@ def read_manifest(folder: Path, stage: str | None = None) -> Manifest:
         if found != size:
             state = "is missing" if found is None else f"has {found} bytes instead of {size}"
             raise ArtefactError(f"{file} {state}: the artefact is damaged; delete {folder} and build it again")
+    _check_once(folder, manifest)
     return manifest
+
+
+_CHECKED: set[tuple[str, int, int]] = set()
+"""Artefacts of which this process has compared a sample with its sums: folder, inode and time of the manifest."""
+
+
+def _check_once(folder: Path, manifest: Manifest) -> None:
+    state = (folder / MANIFEST_FILE).stat()
+    key = (str(folder.resolve()), state.st_ino, state.st_mtime_ns)
+    if key in _CHECKED:
+        return
+    if not own_sum_fits(manifest):
+        raise ArtefactError(f"{folder / MANIFEST_FILE} is damaged: delete {folder} and build it again")
+    check_sample(folder, manifest.sums)
+    _CHECKED.add(key)
+
+
+def own_sum_fits(manifest: Manifest) -> bool:
+    """Whether a manifest is what was written, or of a version that wrote no sums."""
+    table = json.loads(json.dumps(dataclasses.asdict(manifest)))
+    written = table["sums"].pop(MANIFEST_FILE, None)
+    return written == text_sum(table) if table["sums"] or written else True
 
 
 def seconds_of(folder: Path) -> float | None:

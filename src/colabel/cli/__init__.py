@@ -7,6 +7,7 @@ wrong; 2: the call is wrong; 130: interrupted.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import re
 import sys
@@ -19,6 +20,7 @@ from colabel import __version__
 from colabel.cli import (
     compare_commands,
     dataset_commands,
+    folder_commands,
     label_commands,
     review_commands,
     search_commands,
@@ -29,6 +31,8 @@ from colabel.errors import ColabelError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _DISK_FULL = re.compile(r"No space left on device|os error 28|Disk quota exceeded")
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust say it
+_ARRAY_READER = re.compile(r"numpy.lib.(_?npyio|_?format)")
 _GROUPS = {
     "Bring data": dataset_commands,
     "Train a retriever": train_commands,
@@ -36,6 +40,7 @@ _GROUPS = {
     "Review": review_commands,
     "Search": search_commands,
     "Compare systems": compare_commands,
+    "Look after results": folder_commands,
 }
 """What one wants to do → the module with the commands for it, in the order of the help."""
 
@@ -78,6 +83,10 @@ def _unexpected(error: Exception) -> str:
     """A sentence for what a library raised: what the user can mend, else a bug."""
     if _DISK_FULL.search(str(error)):
         return "no space left on the disk; make room and repeat the command, which continues"
+    if found := _OS_ERROR.search(str(error)):
+        return f"a file could not be read or written: {os.strerror(int(found.group(1)))}"
+    if any(_ARRAY_READER.search(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+        return f"a stored array cannot be read ({error}); `colabel verify FOLDER` says which file is damaged"
     if isinstance(error, pickle.UnpicklingError) or "torch.load" in str(error):
         return (
             "a model's weights are a pickle, which could run any code when it is read; expected safetensors "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,7 +16,8 @@ from colabel.errors import DataError, MissingExtraError, UsageError
 MINILM = "minilm"
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}  # ColBERT is PyLate's name
-HUB_SECONDS = 10  # to wait for the hub
+HUB_SECONDS = 5.0
+"""To wait for the hub in all: to find its address, to connect, and for its answer."""
 _PYLATE_KEYS = ("query_prefix", "document_prefix", "attend_to_expansion_tokens", "do_query_expansion")
 
 
@@ -83,18 +85,37 @@ def _check_reachable(model: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         return
-    try:
-        urllib.request.urlopen(f"{constants.ENDPOINT}/api/models/{model}", timeout=HUB_SECONDS).close()
-    except urllib.error.HTTPError:
-        return  # the hub answers: loading says what it lacks
-    except (OSError, ValueError) as error:
+    problem = _asked(f"{constants.ENDPOINT}/api/models/{model}")
+    if problem:
         cached = any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json"))
         if not cached:
             raise UsageError(
-                f"the model '{model}' is not a folder, and the hub cannot be reached ({error}); name the folder of a "
+                f"the model '{model}' is not a folder, and the hub cannot be reached ({problem}); name the folder of a "
                 "checkpoint, 'minilm', or a hub id where there is a network"
-            ) from None
+            )
         constants.HF_HUB_OFFLINE = True
+
+
+def _asked(url: str) -> str:
+    """Why a server does not answer; empty where it does, whatever it says: loading a model says what the hub lacks.
+
+    Asked in a thread: looking up a name takes as long as the system likes, and each of several addresses its own time.
+    """
+    problem = [f"no answer within {HUB_SECONDS:.0f} s"]
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(url, timeout=HUB_SECONDS).close()
+            problem[0] = ""
+        except urllib.error.HTTPError:
+            problem[0] = ""
+        except (OSError, ValueError) as error:
+            problem[0] = str(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(HUB_SECONDS)
+    return problem[0]
 
 
 def _read_json(model: str, name: str) -> dict[str, Any]:

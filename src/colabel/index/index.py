@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import assemble, fingerprint, read_manifest, refuse_foreign
-from colabel.artefacts.manifest import MANIFEST_FILE
+from colabel.artefacts.sums import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
 from colabel.data.pieces import best_documents
 from colabel.encode import Encoder, open_encoder, prepare_encoder
