@@ -86,13 +86,13 @@ def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
     return open_unpacked(cache) or open_passages(open_source(settings, cache), Strict(), cache)
 
 
-def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+def load_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe file; ``overrides`` are ``section.key=value`` strings with TOML values.
 
     Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data; those of
     ``overrides`` are relative to the current folder, where they were typed.
     """
-    return read_recipe(path, overrides, resolve_paths)
+    return read_recipe(Path(path), overrides, resolve_paths)
 
 
 def resolve_paths(data: DataSettings, folder: Path | None = None, keep: Collection[str] = ()) -> DataSettings:
