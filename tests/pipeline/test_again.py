@@ -76,7 +76,7 @@ def test_five_commands_close_the_loop(
     assert "4 new verdicts" in call("judge", "runs/shop", "review.tsv")
     before = (Path("runs/shop") / "recipe.json").read_text()
     told = call("run", "runs/shop")
-    assert "1 labels added, 2 judged negatives, 1 left open" in told
+    assert "labels added: 1, judged negatives: 2, left open: 1" in told
     assert all(word in told for word in ("before", "after", "paired t-test", "hybrid", "student", "nDCG@10", "test"))
 
     opened, earlier = open_run("runs/shop"), open_run("runs/shop/versions/0001")

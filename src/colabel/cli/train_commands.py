@@ -157,8 +157,8 @@ def run_command(dataset: str, out: Path | None, overrides: tuple[str, ...], teac
 def again_lines(done: Retrained) -> Iterator[str]:
     """What was learned, and the figures before and after."""
     yield (
-        f"verdicts: {done.added:,} labels added, {done.negatives:,} judged negatives, {done.unsure:,} left open, "
-        f"{done.contested:,} against a label, which stays, {done.left_out:,} not of training queries"
+        f"labels added: {done.added:,}, judged negatives: {done.negatives:,}, left open: {done.unsure:,}, "
+        f"against a label, which stays: {done.contested:,}, not about training queries: {done.left_out:,}"
     )
     if done.before is None:
         yield "nothing was learned that an earlier result could be compared with"

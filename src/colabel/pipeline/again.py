@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from pathlib import Path
 
 from colabel.data import load_dataset
@@ -13,16 +12,14 @@ from colabel.evaluation import evaluate
 from colabel.evaluation.comparison import compare
 from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
-from colabel.pipeline.folder import Run, open_run, versions
-from colabel.pipeline.preflight import noted_recipe, noted_system
+from colabel.pipeline.folder import VERSIONS, Run, open_run, versions
+from colabel.pipeline.preflight import RECIPE_FILE, check_folder, noted_recipe, noted_system
 from colabel.pipeline.run import RunResult, learned, run_system, verdict_store
 from colabel.pipeline.stages import MEASURES, Layout
 from colabel.progress import SILENT, Progress
 from colabel.systems import OWN
 from colabel.teachers import Teacher
 from colabel.teachers.guarded import CheckedTeacher
-
-log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +80,8 @@ def run_again(folder: Path | str, *, teacher: Teacher | None = None, progress: P
         teacher: the teacher object, where the run was made with one of the user's own.
     """
     folder = Path(folder)
-    if folder.parent.name == "versions" and (folder.parent.parent / "recipe.json").exists():
+    check_folder(folder, "run")
+    if folder.parent.name == VERSIONS and (folder.parent.parent / RECIPE_FILE).exists():
         raise UsageError(f"{folder} is an earlier result of {folder.parent.parent}; train that one again")
     recipe, _ = noted_recipe(folder)
     system = noted_system(folder)
