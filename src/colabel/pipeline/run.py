@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from colabel.artefacts import Builder, DryBuilder, Stale
 from colabel.evaluation import Evaluation
 from colabel.index import Index
-from colabel.pipeline.capacity import duration, measure_rates, stage_seconds
+from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
+from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import keep_version, versions, write_page
 from colabel.pipeline.preflight import (
     check_labels,
@@ -50,7 +53,15 @@ class RunResult:
     report: Path | None = None
 
 
-def run(recipe: Recipe, out: Path | str, *, teacher: str = "collective", progress: Progress = SILENT) -> RunResult:
+def run(
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    teacher: str = "collective",
+    minutes: float | None = None,
+    given: Collection[str] = (),
+    progress: Progress = SILENT,
+) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done. With other
@@ -59,17 +70,27 @@ def run(recipe: Recipe, out: Path | str, *, teacher: str = "collective", progres
     Args:
         teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, scores,
             or 'hard' for hard negatives without a teacher (ColBERT-HN).
+        minutes: choose steps and evaluations such that the run takes about so long; None: those of the recipe.
+        given: settings, as ``section.key``, that are not chosen.
     """
     out = Path(out)
+    budget = None if minutes is None else Budget(minutes)
+    progress = budget.watch(progress) if budget else progress
     system, at = student_of(teacher, recipe), Layout.of(out)
     check_run(system, recipe)
     builder = Builder()
     with hold_folder(out, "run"):
-        left, stale = what_is_left(recipe, at, system, builder)
+        rates, chosen = None, dict[str, Any]()
+        if budget is not None:
+            chosen, rates = chosen_for_run(recipe, at, system, builder, budget, given)
+            recipe = apply(recipe, chosen)
+        left, stale = what_is_left(recipe, at, system, builder, rates)
         log.info("%s", left)
         if stale is not None and keep_version(out, recipe, system, stale):
             log.info("the earlier result is kept: %s", versions(out)[-1])
         note_recipe(out, recipe, system)
+        if budget is not None:
+            note(out, budget.minutes, chosen, sorted(given))
         with Stages(recipe, at, progress=progress, builder=builder) as do:
             result = run_stages(do, system)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
@@ -117,10 +138,14 @@ def train_student(do: Stages, system: System) -> TrainedModel:
 
 def student_ranker(do: Stages, system: System, student: TrainedModel) -> LateInteraction:
     """What answers queries with a student: over θ's index where its query side alone was trained, else over its own."""
-    if system.query_side:
-        return LateInteraction(theta_index(do), system.slug, student=student.folder, progress=do.progress)
-    index = do.index(do.dataset(), student.folder, do.at.student_index(system))
-    return LateInteraction(index, system.slug, progress=do.progress)
+
+    def make() -> LateInteraction:
+        if system.query_side:
+            return LateInteraction(theta_index(do), system.slug, student=student.folder, progress=do.progress)
+        index = do.index(do.dataset(), student.folder, do.at.student_index(system))
+        return LateInteraction(index, system.slug, progress=do.progress)
+
+    return do.builder.once(do.at.run(system.slug) / str(do.seed), make)  # a hybrid asks it the same queries
 
 
 def theta_index(do: Stages) -> Index:
@@ -156,7 +181,27 @@ def distil_student(
         return train_student(do, system)
 
 
-def what_is_left(recipe: Recipe, at: Layout, system: System, builder: Builder) -> tuple[str, Stale | None]:
+def chosen_for_run(
+    recipe: Recipe, at: Layout, system: System, builder: Builder, budget: Budget, given: Collection[str]
+) -> tuple[dict[str, Any], Rates | None]:
+    """The settings that let a run end within its minutes: those of an earlier call, or by measuring this machine."""
+    earlier = noted(at.out, budget.minutes, sorted(given))
+    if earlier is not None:
+        return earlier[1], None
+    with Stages(recipe, at, builder=DryBuilder()) as dry:
+        data = dry.dataset()
+        check_labels(data, recipe)
+        rates, rows = measure_rates(recipe, data), [(system, recipe.seed)]
+        chosen, said = fit_recipe(recipe, rows, Counts.of(data), rates, budget, given, whole_run=True)
+        if dry.kept_data:
+            builder.once(at.data, lambda: data)
+    log.info("%s", said)
+    return chosen, rates
+
+
+def what_is_left(
+    recipe: Recipe, at: Layout, system: System, builder: Builder, rates: Rates | None = None
+) -> tuple[str, Stale | None]:
     """What a run will do, by walking its stages with a dry builder, and the first stage that it will make.
 
     The collection that it read is kept in ``builder``.
@@ -170,7 +215,8 @@ def what_is_left(recipe: Recipe, at: Layout, system: System, builder: Builder) -
             run_stages(dry, system)
             return "everything is up to date", None
         except Stale as stale:
-            seconds = stage_seconds(recipe, system, data, measure_rates(recipe, data), whole_run=True)
+            rates = rates or measure_rates(recipe, data)
+            seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
             names = list(seconds)
             first = names.index(stale.stage) if stale.stage in names else 0
             return f"{stale.sentence}; about {duration(sum(list(seconds.values())[first:]))} left", stale
