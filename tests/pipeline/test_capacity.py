@@ -10,22 +10,27 @@ import pytest
 
 from colabel import Recipe, load_dataset
 from colabel.cli import main
-from colabel.pipeline.capacity import SHARED, Rates, stage_seconds
+from colabel.pipeline.capacity import SHARED, Counts, Rates, stage_seconds, work_seconds
 from colabel.settings import ComputeSettings, TrainSettings
 from colabel.systems import parse_system
 from tests.train.small import write_collection
 
-RATES = Rates(encoded=100.0, tokens=50.0, dimension=128)
+RATES = Rates(encoded=100.0, queries=200.0, searched=1e6, step=0.5, tokens=50.0, dimension=128)
 
 
 def test_stages_by_hand(recipe: Recipe) -> None:
-    data, system = load_dataset(recipe.data), parse_system("collective-0.5")
+    data, system = Counts.of(load_dataset(recipe.data)), parse_system("collective-0.5")
     found = stage_seconds(recipe, system, data, RATES, whole_run=True)
     assert found["index"] == found["student index"] == found["plain index"] == 40 / 100
     evaluations = (1 + 2) * 40  # two dev queries have 200 passages, and there are 40
     assert found["distil"] == pytest.approx((2 * 2 * 3 * 3.2 + evaluations) / 100)
     assert found["train"] == pytest.approx((2 * 2 * 2 * 3.2 + evaluations) / 100)
-    assert found["cross-encoder"] == found["label"] == 0.0
+    search = 1 / 200 + 40 * 50 / 1e6
+    assert found["cross-encoder"] == 0.0
+    assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)
+    assert found["encoder"] == 3.0 + 40 / 100 and found["rank"] == pytest.approx(data.test * search)
+    taught = stage_seconds(recipe, parse_system("views"), data, RATES)["query side"]
+    assert taught == pytest.approx(3.0 + 150 * 0.5 + 5 * data.dev * search)
     read = stage_seconds(recipe, parse_system("ce-kd"), data, RATES)
     assert read["label"] == pytest.approx(2 * 2 * 3 * 1.1 / 100)
     assert read["cross-encoder"] == pytest.approx(2 * 2 * 3 * 3.2 * 1.1 / 100)
@@ -35,6 +40,15 @@ def test_stages_by_hand(recipe: Recipe) -> None:
         replace(recipe, compute=ComputeSettings(engine="ray", workers=4)), system, data, RATES, whole_run=True
     )
     assert shared == {name: value / (4 if name in SHARED else 1) for name, value in found.items()}
+
+
+def test_what_systems_share_is_counted_once(recipe: Recipe) -> None:
+    data = Counts(1000, 100, 50, 50)
+    one, both = ([(parse_system(slug), 0) for slug in slugs] for slugs in (["views"], ["views", "hn-query", "colbert"]))
+    alone = stage_seconds(recipe, parse_system("hn-query"), data, RATES)
+    own = alone["label"] + alone["query side"] + 2 * alone["rank"]
+    more = work_seconds(recipe, both, data, RATES) - work_seconds(recipe, one, data, RATES)
+    assert more == pytest.approx(own)
 
 
 def test_the_command_measures_and_prints(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

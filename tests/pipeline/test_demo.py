@@ -6,21 +6,27 @@ import json
 import logging
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from colabel import Index, demo, load_recipe, search
 from colabel.cli import main
+from colabel.cli.demo_command import _ROWS, demo_lines, part_lines
 from colabel.cli.output import _Line
-from colabel.cli.train_commands import demo_lines
 from colabel.errors import SettingsError, UsageError
 from colabel.findings import read_study
 from colabel.pipeline import DemoResult
-from colabel.pipeline.demo import DEMO_RECIPE
+from colabel.pipeline.budget import noted
+from colabel.pipeline.capacity import Rates
+from colabel.pipeline.demo import DEMO_RECIPE, Part, Training
 from colabel.ranking import LateInteraction
 from colabel.systems.registry import default_slugs
 from tests.train.small import write_collection
+
+Shown = tuple[Path, DemoResult, list[str]]
+"""Its folder, its result, and what was told of each part."""
 
 
 @pytest.fixture(scope="module")
@@ -50,56 +56,55 @@ def overrides(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.fixture(scope="module")
-def shown(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoResult]:
-    out = tmp_path_factory.mktemp("shown") / "demo"
-    return out, demo(out, overrides=overrides)
+def shown(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    out, told = tmp_path_factory.mktemp("shown") / "demo", []
+    result = demo(out, overrides=overrides, show=lambda part: told.append("\n".join(part_lines(part))))
+    return out, result, told
 
 
-def test_it_shows_everything_a_newcomer_needs(shown: tuple[Path, DemoResult]) -> None:
-    out, result = shown
-    text = "\n".join(demo_lines(result))
-    head, *rows = text.splitlines()[:6]
-    assert head.split()[-4:] == ["nDCG@10", "RR@10", "R@100", "ms/query"]
-    assert [row.split("  ")[0] for row in rows] == [
-        "BM25",
-        "ColBERT (θ)",
-        "two-view student",
-        "hybrid θ (with BM25)",
-        "hybrid two-view student",
-    ]
-    assert "against ColBERT (θ), 6 queries, paired t-test:" in text
-    assert text.count("significant at 0.05") + text.count("not defined") == 3
-    assert text.count("expansion tokens") == 3
-    assert "1 labels of training queries were hidden" in text
-    assert f"The report: {out / 'report.html'}" in text
-    assert "on your own data: colabel check DATASET" in text
+def test_the_story_is_told_in_order(shown: Shown) -> None:
+    out, result, told = shown
+    assert [part[:2] for part in told] == ["1.", "2.", "3.", "4.", "5."]
+    indexed, searched, suspected, training, compared = told
+    assert "40 passages" in indexed and "1 labels were hidden on purpose" in indexed
+    assert searched.count("words (BM25)") == searched.count("both (hybrid)") == searched.count("vectors  ") == 2
+    assert suspected.count(" → ") == 5 and "because of:" in suspected
+    assert "3 models, 2 steps each" in training
+    rows = compared.splitlines()[2:10]
+    assert [row.split("  ")[0] for row in rows[1:]] == list(_ROWS.values())
+    assert "against BEFORE" in rows[0] and "p = " in rows[4]
+    assert compared.count("What was found: ") == 1
+    assert f"The page with all figures: {out / 'report.html'}" in compared
+    assert "on your own data: colabel check DATASET" in compared
+    times = list(result.seconds.values())
+    assert list(result.seconds) == ["indexed", "searched", "suspected", "training", "end"] and times == sorted(times)
 
 
-def test_the_examples_are_the_largest_gains_and_the_largest_loss(shown: tuple[Path, DemoResult]) -> None:
-    _, result = shown
+def test_the_examples_are_the_largest_gains_and_the_largest_loss(shown: Shown) -> None:
+    _, result, _ = shown
     before, after = (result.document.per_query[slug]["nDCG@10"] for slug in ("colbert", result.student))
     gains = sorted((after[query] - before[query] for query in before), reverse=True)
     assert [after - before for before, after in (one.values for one in result.examples)] == pytest.approx(
         [*gains[:2], gains[-1]]
     )
-    assert all(len(one.before) == len(one.after) == 3 and one.tokens for one in result.examples)
+    assert all(len(one.before) == len(one.after) == 3 for one in result.examples)
 
 
-def test_suggestions_are_checked_against_what_was_hidden(shown: tuple[Path, DemoResult]) -> None:
-    _, result = shown
-    assert [share.hidden for share in result.suggested] == [1, 1, 1]
-    assert [share.suggestions for share in result.suggested] == [10, 20, 50]
-    listed = sum(right for _, right in result.missing)
-    assert listed <= result.suggested[0].found <= 1
-    assert len(result.missing) == 5
+def test_suggestions_are_checked_against_what_was_hidden(shown: Shown) -> None:
+    found = shown[1].suspected
+    assert [share.hidden for share in found.shares] == [1, 1, 1]
+    assert [share.suggestions for share in found.shares] == [10, 20, 50]
+    listed = sum(right for _, right in found.missing)
+    assert listed <= found.shares[0].found <= 1
+    assert len(found.missing) == 5
 
 
 def test_the_printed_next_command_works(
-    shown: tuple[Path, DemoResult], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shlex
 
-    _, result = shown
+    _, result, _ = shown
     with monkeypatch.context() as patch:
         patch.setattr("sys.argv", [".venv/bin/colabel", "demo"])
         patch.setattr("shutil.which", lambda name: None)
@@ -113,29 +118,30 @@ def test_the_printed_next_command_works(
 
 
 def test_again_it_does_nothing_and_shows_the_same(
-    shown: tuple[Path, DemoResult], overrides: list[str], caplog: pytest.LogCaptureFixture
+    shown: Shown, overrides: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    out, result = shown
+    out, result, told = shown
     before = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
     with caplog.at_level(logging.INFO, logger="colabel.pipeline"):
-        again = demo(out, overrides=overrides)
+        again: list[str] = []
+        demo(out, overrides=overrides, show=lambda part: again.append("\n".join(part_lines(part))))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == before
-    assert list(demo_lines(again)) == list(demo_lines(result))
+    assert again[1:] == told[1:], "all but the seconds that indexing took"
     assert "nothing is left to do" in [record.getMessage() for record in caplog.records]
     assert "two-view student" in (out / "report.html").read_text()
     slugs = [system["slug"] for system in json.loads((out / "study.json").read_text())["systems"]]
     assert result.student == "views" and slugs.count("views") == 1
 
 
-def test_the_demo_encodes_the_collection_once(shown: tuple[Path, DemoResult]) -> None:
-    out, _ = shown
+def test_the_demo_encodes_the_collection_once(shown: Shown) -> None:
+    out = shown[0]
     stores = sorted(path.relative_to(out).parts[:-2] for path in out.rglob("tokens/manifest.json"))
     assert stores == [("seed-0", "index")]
     assert not (out / "seed-0" / "rankings").exists()
 
 
-def test_a_student_of_the_query_side_refuses_another_index(shown: tuple[Path, DemoResult], tmp_path: Path) -> None:
-    _, result = shown
+def test_a_student_of_the_query_side_refuses_another_index(shown: Shown, tmp_path: Path) -> None:
+    _, result, _ = shown
     index = Index.open(result.index)
     LateInteraction(index, student=result.model).rank(["ice"], 3)
     other = shutil.copytree(result.model, tmp_path / "model")
@@ -147,7 +153,7 @@ def test_a_student_of_the_query_side_refuses_another_index(shown: tuple[Path, De
         LateInteraction(index, student=other)
 
 
-def test_the_command_tells_the_plan_and_its_progress(
+def test_the_command_tells_its_progress_and_a_finished_demo_is_told_at_once(
     overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("colabel.cli.output._LINE_SECONDS", 0.0)
@@ -155,14 +161,47 @@ def test_the_command_tells_the_plan_and_its_progress(
     monkeypatch.setattr("colabel.cli.output._AT_ONCE", 0.0)
     settings = [part for override in overrides for part in ("--set", override)]
     with pytest.raises(SystemExit) as stop:
-        main(["demo", *settings, "--out", str(tmp_path / "demo")])
+        main(["demo", *settings, "--minutes", "5", "--out", str(tmp_path / "demo")])
     told = capsys.readouterr()
     assert not stop.value.code, told.err
-    assert "left: about" in told.err
     assert re.search(
-        r"^encoding passages: [\d,]+ of 40 passages, [\d,]+/s, about [\d.]+ min left$", told.err, re.MULTILINE
+        r"^encoding passages \(begun with [45].\d of 5 min left\): [\d,]+ of 40 passages, [\d,]+/s, about ",
+        told.err,
+        re.MULTILINE,
     )
-    assert "Missing labels" in told.out
+    assert "3. Labels that are probably missing" in told.out
+    monkeypatch.setattr(sys.modules["colabel.pipeline.demo"], "demo", None)
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", *settings, "--out", str(tmp_path / "demo")])
+    assert not stop.value.code
+    assert capsys.readouterr().out.rstrip() == told.out.rstrip()
+
+
+def test_size_and_steps_are_chosen_once_and_kept(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a collection that is given, the steps alone; a later call keeps them, whatever the machine does now."""
+    fast = Rates(encoded=1000.0, queries=1000.0, searched=1e9, step=0.5, tokens=20.0, dimension=16)
+    monkeypatch.setattr(sys.modules["colabel.pipeline.demo"], "measure_rates", lambda recipe, data: fast)
+    open_steps = [one for one in overrides if not one.startswith("query_side.steps")]
+    told: list[str] = []
+
+    def show(part: Part) -> None:
+        told.append("\n".join(part_lines(part)))
+        if isinstance(part, Training):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        demo(tmp_path / "demo", minutes=1, overrides=open_steps, show=show)
+    assert told[0].startswith("Chosen to fit 1 minutes on this machine: the collection as it is, ")
+    chosen = noted(tmp_path / "demo", None)
+    assert chosen is not None and chosen[0] == 1.0
+    steps = chosen[1]["query_side.steps"]
+    assert 10 <= steps <= 40, "three models of half a second a step, in less than a minute"
+    monkeypatch.setattr(sys.modules["colabel.pipeline.demo"], "measure_rates", None)
+    with pytest.raises(KeyboardInterrupt):
+        demo(tmp_path / "demo", overrides=open_steps, show=show)
+    assert noted(tmp_path / "demo", 1.0) == chosen and f"{steps} steps each" in told[-1]
 
 
 def test_time_left_is_told_for_many_units_only(
@@ -202,8 +241,8 @@ def test_a_log_of_hours_gets_few_lines(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_the_recipe_of_the_demo_is_a_recipe(tmp_path: Path) -> None:
     recipe = load_recipe(DEMO_RECIPE)
-    assert recipe.data.source == "pydocs:4000"
-    assert recipe.study.systems == ("bm25", "colbert", "views", "hybrid", "hybrid-views")
+    assert recipe.data.source == "pydocs:2000"
+    assert recipe.study.systems == tuple(_ROWS)
     with pytest.raises(SettingsError, match="unknown key"):
         demo(tmp_path / "demo", overrides=["train.stepz=1"])
 

@@ -249,20 +249,21 @@ def comparison_lines(found: Comparison) -> list[str]:
 )
 @options.dataset_argument
 @options.out_option(RUN_OUT)
+@options.minutes_option
 @click.option("--dry-run", is_flag=True, help="Print the stages with estimated times and train nothing.")
-def study_command(dataset: str, out: Path, overrides: tuple[str, ...], dry_run: bool) -> None:
+def study_command(dataset: str, out: Path, overrides: tuple[str, ...], minutes: float | None, dry_run: bool) -> None:
     """Thin call of :func:`colabel.study`."""
     from colabel import study
     from colabel.pipeline import plan_study
-    from colabel.settings.recipe import recipe_text
+    from colabel.settings.recipe import given_keys, recipe_text
 
-    settings = recipe_settings(dataset, overrides)
+    settings, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
     text = recipe_text(Path(dataset), overrides)
     if dry_run:
         emit("\n".join(plan_study(settings, out, recipe_text=text).lines))
         return
     with terminal_progress() as progress:
-        document, files = study(settings, out, recipe_text=text, progress=progress)
+        document, files = study(settings, out, recipe_text=text, minutes=minutes, given=given, progress=progress)
     _emit_study(document, files)
 
 

@@ -42,6 +42,11 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a setting, such as data.relevant_from=2. Repeat for more.",
 )
+minutes_option = click.option(
+    "--minutes",
+    type=float,
+    help="How long it may take: training steps and evaluations that are not set are chosen to fit; data are not.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 measure_option = click.option(
     "-m", "--measure", "measures", multiple=True, help="A measure of ir_measures. Repeat for more."

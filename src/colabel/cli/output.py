@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and line feed, and those that turn the direction of a text around."""
+_SHOWN_BARS: list[RichBar] = []  # taken away while something is printed
 _LINE_SECONDS = 15.0  # at least, between two lines of progress where there is no terminal
 _AT_ONCE = 0.1  # seconds: what is reported so early was done by an earlier call
 _LINE_SHARE = 0.1  # of the time since the work began, so that a log of hours stays short
@@ -66,12 +67,16 @@ def fail(message: str, code: int) -> NoReturn:
 
 def emit(text: str) -> None:
     """Data on stdout. A reader that has seen enough (``| head``) ends the program without an error."""
+    for bar in _SHOWN_BARS:
+        bar.stop()
     try:
         click.echo(clean(text))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
         sys.exit(0)
+    for bar in _SHOWN_BARS:
+        bar.start()
 
 
 def print_json(value: Any) -> None:
@@ -151,8 +156,12 @@ def terminal_progress() -> Iterator[Progress]:
         *(TextColumn("{task.fields[unit]}  {task.fields[rate]}"), TimeElapsedColumn()),
         *(TextColumn("left"), TimeRemainingColumn()),
     )
-    with RichBar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Tasks(lambda what, total, unit: _Bar(bar, bar.add_task(what, total=total, unit=unit, rate="")))
+    with RichBar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        _SHOWN_BARS.append(bar)
+        try:
+            yield _Tasks(lambda what, total, unit: _Bar(bar, bar.add_task(what, total=total, unit=unit, rate="")))
+        finally:
+            _SHOWN_BARS.remove(bar)
 
 
 class _Tasks:

@@ -1,9 +1,7 @@
-"""Train: ``colabel demo``, ``run``, ``train``, ``distil`` and ``plan``."""
+"""Train: ``colabel run``, ``train``, ``distil`` and ``plan``."""
 
 from __future__ import annotations
 
-import logging
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,96 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from colabel.cli import options
+from colabel.cli.demo_command import demo_command  # noqa: F401
 from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, next_command, recipe_settings
 from colabel.cli.output import emit, print_json, table, terminal_progress
 
 if TYPE_CHECKING:
     from colabel.evaluation import Evaluation
-    from colabel.findings import StudyDocument
     from colabel.pipeline.again import Retrained
-    from colabel.pipeline.demo import DemoResult
-
-
-@click.command("demo")
-@click.option("--out", default=Path("demo"), show_default=True, type=FOLDER, help=RUN_OUT)
-@click.option("--full", is_flag=True, help="Compare all systems of the paper; takes several times as long.")
-@options.set_option
-def demo_command(out: Path, full: bool, overrides: tuple[str, ...]) -> None:
-    """Show the method on the documentation of the Python libraries that are installed. No download.
-
-    Indexes them with MiniLM, trains the query side on the labels and on what words and vectors say of all other
-    passages, compares it with BM25 and with both together, shows queries before and after, finds labels that were
-    hidden, and writes a report. Examples:
-
-      colabel demo --out demo
-
-      colabel demo --set data.source=pydocs:500 --set query_side.steps=5 --out quick
-    """
-    from colabel import demo
-
-    _narrate()
-    with terminal_progress() as progress:
-        result = demo(out, full=full, overrides=overrides, progress=progress)
-    emit("\n".join(demo_lines(result)))
-
-
-def _narrate() -> None:
-    """Log what the pipeline does, but not every artefact that is up to date."""
-    given = click.get_current_context().find_root().params
-    if not (given["verbose"] or given["quiet"]):
-        logging.getLogger("colabel").setLevel(logging.WARNING)
-        logging.getLogger("colabel.pipeline").setLevel(logging.INFO)
-
-
-def demo_lines(result: DemoResult) -> Iterator[str]:
-    """All that the demo prints."""
-    from colabel.labels.missing import reason_text
-
-    document = result.document
-    header = [f"{document.name} {document.split}", *document.measures, "ms/query"]
-    rows = []
-    for system in document.finished:
-        taken = system.milliseconds
-        values = [f"{system.means[measure]:.4f}" for measure in document.measures]
-        rows.append([system.title, *values, "" if taken is None else f"{taken.median:.1f}"])
-    yield table(header, rows) + "\n"
-    yield from _significance(document, result.student)
-    measure = document.measures[0]
-    yield f"\nBefore and after: the two test queries that gain most and the one that loses most ({measure}); * relevant"
-    for example in result.examples:
-        before, after = example.values
-        yield f"\n  {textwrap.shorten(example.query, 90, placeholder=' …')}   {before:.2f} → {after:.2f}"
-        yield f"    expansion tokens  {' '.join(example.tokens)}"
-        for name, answers in (("ColBERT", example.before), ("student", example.after)):
-            yield f"    {name:<16}  " + ", ".join(f"{'*' * relevant}{one}" for one, relevant in answers)
-    hidden = result.suggested[0].hidden
-    yield f"\nMissing labels: {hidden:,} labels of training queries were hidden; no training read them."
-    for share in result.suggested:
-        precision = "none" if share.precision is None else f"{share.precision:.1%}"
-        yield (
-            f"  the best {share.suggestions:,} suggestions: {share.found:,} are hidden labels, precision {precision}, "
-            f"recall {share.recall:.1%}"
-        )
-    for one, right in result.missing:
-        query = textwrap.shorten(one.query, 60, placeholder=" …")
-        yield f"  {'hidden' if right else '  —   '}  {query}  →  {one.passage_id}  ({reason_text(one.reasons, 3)})"
-    yield f"\nThe report: {result.report}"
-    yield f"The student: {result.model}, a sentence-transformers checkpoint"
-    yield next_command("search", result.index, "smooth a noisy signal", "-k", 3)
-    program = options.program()
-    yield f"      and on your own data: {program} check DATASET, then {program} run DATASET --out runs/mine"
-
-
-def _significance(document: StudyDocument, student: str) -> Iterator[str]:
-    """A line for each measure: the student's difference to ColBERT, its interval and the paired t-test."""
-    titles = f"{document.title(student)} against {document.title('colbert')}"
-    yield f"{titles}, {len(document.per_query[student][document.measures[0]])} queries, paired t-test:"
-    for measure in document.measures:
-        pair = next(p for p in document.comparisons[measure].pairs if (p.system, p.against) == (student, "colbert"))
-        found, p = pair.test.difference, pair.test.t_test
-        shown = "p is not defined" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-        verdict = shown if p is None else f"{shown}, {'' if p < 0.05 else 'not '}significant at 0.05"
-        yield f"  {measure:<8} {found.mean:+.4f}  [{found.low:+.4f}, {found.high:+.4f}]  {verdict}"
 
 
 @click.command(
@@ -126,24 +41,29 @@ def _significance(document: StudyDocument, student: str) -> Iterator[str]:
 @options.dataset_argument
 @click.option("--out", type=FOLDER, help=f"{RUN_OUT} Left out where DATASET is a run.")
 @options.teacher_option
-def run_command(dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str) -> None:
+@options.minutes_option
+def run_command(
+    dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str, minutes: float | None
+) -> None:
     """Thin call of :func:`colabel.run`, or of :func:`colabel.pipeline.again.run_again`."""
     from colabel import run
     from colabel.pipeline.again import run_again
     from colabel.pipeline.folder import next_commands
+    from colabel.settings.recipe import given_keys
 
     if options.is_run(dataset):
         source = click.get_current_context().get_parameter_source("teacher")
         chosen = source is not None and source.name == "COMMANDLINE"
-        if out is not None or overrides or chosen:
+        if out is not None or overrides or chosen or minutes is not None:
             raise click.UsageError(f"{dataset} is a run with settings of its own; leave out all options")
         with terminal_progress() as progress:
             emit("\n".join(again_lines(run_again(dataset, progress=progress))))
         return
     if out is None:
         raise click.UsageError("Missing option '--out'.")
+    recipe, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
     with terminal_progress() as progress:
-        result = run(recipe_settings(dataset, overrides), out, teacher=teacher, progress=progress)
+        result = run(recipe, out, teacher=teacher, minutes=minutes, given=given, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")
     if result.verdict:
         emit(result.verdict)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from colabel.artefacts import assemble, read_manifest
 from colabel.collective.centroids import CentroidStore, build_centroids
@@ -124,8 +125,8 @@ def collect(
 
     def make() -> Mapping[str, Any]:
         encoder = read_manifest(index.encoder_folder).fingerprint
-        build_query_store(lambda: index.encoder, encoder, queries, out / "queries", progress)
-        ranker = LateInteraction(index, "theta", progress=progress)
+        stored = build_query_store(lambda: index.encoder, encoder, queries, out / "queries", progress)
+        ranker = _ReadQueries(index, queries, stored, progress)
         ranking = rank(ranker, queries, out / "ranking", depth=depth, run_file=False, progress=progress)
         labelled = positive_rows(dataset, split) if settings.feedback != "top" else None
         build_centroids(index, ranking, settings, out / "centroids", labelled=labelled, seed=seed, progress=progress)
@@ -142,6 +143,18 @@ def collect(
             knowledge.counts["queries"],
         )
     return knowledge
+
+
+class _ReadQueries(LateInteraction):
+    """θ over queries whose vectors are stored already."""
+
+    def __init__(self, index: Index, queries: Mapping[str, str], stored: QueryStore, progress: Progress) -> None:
+        super().__init__(index, "theta", progress=progress)
+        self._stored, self._ids = stored, {text: query_id for query_id, text in queries.items()}
+
+    def encode(self, texts: Sequence[str]) -> torch.Tensor:
+        """Their stored vectors."""
+        return self._stored.vectors([self._ids[text] for text in texts])
 
 
 def open_knowledge(

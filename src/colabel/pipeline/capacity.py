@@ -6,60 +6,137 @@ On a Ray cluster the workers share the stages of ``SHARED``; training and BM25 s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from colabel.artefacts import Builder
+import torch
+
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV, TEST, TRAIN
-from colabel.encode import open_encoder, prepare_encoder
+from colabel.encode import Encoder
+from colabel.encode.colbert import PROJECTION_SAMPLE, choose_device, load_or_convert
+from colabel.encode.weights import is_late_interaction, resolve_model
+from colabel.evaluation.timing import WARMUP
+from colabel.findings.results import TIMED_QUERIES
 from colabel.index.index import choose_engine
-from colabel.pipeline.stages import uses_checkpoint
 from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
 from colabel.train.dev import EVALUATE_DEPTH
+from colabel.train.query_side import ALPHAS, DEV_QUERIES, step_seconds
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+OWN = ("label", "query side", "distil", "student index", "plain index", "rank")
+"""Stages that every system goes through by itself."""
 SHARED = ("plain index", "index", "collect", "label", "student index", "rank")
 _SAMPLE = 48
-_LISTS_READ = 0.02  # share of an approximate index that a query reads
 _TRAINING_PASS = 3.2  # a training step's time by that of encoding the same passages: forward, backward, update
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
-_QUERY_SECONDS, _COLLECT_SECONDS = 0.05, 0.02  # of a query: ranking it with all around the search, and clustering
-_SEARCHED = 1e7  # stored tokens per second that exact search compares with a query
+_LISTS_READ = 0.02  # share of an approximate index that a query reads
+_COLLECTED = 0.5  # finding a query's feedback clusters, by the time of encoding a passage
+_VIEWS = 3  # times that a teacher of vectors compares a candidate's tokens, at most
+_ALONE = 3.5  # encoding a query by itself, by its share of encoding many together
+_WRITTEN = 150.0  # tests, tables and pages, by the time of encoding a passage
+_LOADED = 3.0  # seconds to load a model
 _WORDED, _MATCHED = 10_000, 2e7  # passages per second that BM25 indexes, and that it scores for a query
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Passages that this machine encodes per second, their stored tokens, and the size of a token's vector."""
+    """How fast this machine is.
+
+    Attributes:
+        encoded, queries: passages and queries that it encodes per second.
+        searched: stored tokens per second that exact search compares with a query.
+        step: seconds of a step of query-side training.
+        tokens, dimension: stored tokens of a passage, and the size of a token's vector.
+    """
 
     encoded: float
+    queries: float
+    searched: float
+    step: float
     tokens: float
     dimension: int
 
+    def slowed(self, times: float) -> Rates:
+        """The rates where everything but steps, which are measured as they are, takes so many times as long."""
+        faster = {name: getattr(self, name) / times for name in ("encoded", "queries", "searched")}
+        return dataclasses.replace(self, **faster)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How much there is to do: passages, and queries with a relevant one in each split."""
+
+    passages: int
+    train: int = 0
+    dev: int = 0
+    test: int = 0
+    name: str = ""
+
+    @classmethod
+    def of(cls, data: Dataset) -> Counts:
+        """Those of a collection."""
+        train, dev, test = (len(data.positives(split)) if split in data.splits else 0 for split in (TRAIN, DEV, TEST))
+        return cls(len(data.passages), train, dev, test, data.name)
+
 
 def measure_rates(recipe: Recipe, data: Dataset) -> Rates:
-    """Encode a few passages of a collection."""
+    """Encode a few passages and queries of a collection, compare them, and take a few steps of query-side training.
+
+    The projection is a random one: that of the collection would take longer than all the rest.
+    """
     step = max(1, len(data.passages) // _SAMPLE)
     found = (data.passages[row].full_text for row in range(0, len(data.passages), step))
     texts = [text for text in found if text][:_SAMPLE] or ["a"]
+    asked = list(data.queries.values())
+    asked = asked[:: max(1, len(asked) // 256)][:256] or ["a"]
     log.info("timing this machine on %d passages", len(texts))
-    with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place, Builder():
-        prepare_encoder(recipe.encoder, data.passages, Path(place) / "encoder")
-        encoder = open_encoder(Path(place) / "encoder", recipe.encoder)
+    device = choose_device(recipe.encoder.device)
+    encoder = Encoder(load_or_convert(resolve_model(recipe.encoder.model), recipe.encoder, device)[0])
     encoder.encode_passages(texts[:8])  # the first batch pays for what torch sets up
+    passages, taken = _timed(lambda: encoder.encode_passages(texts))
+    queries, asking = _timed(lambda: encoder.encode_queries(asked[:64]).vectors)
+    vectors = torch.from_numpy(passages.vectors.astype("float32"))
+    _, comparing = _timed(lambda: [(one @ vectors.T).amax(dim=1) for one in queries])
+    return Rates(
+        len(texts) / taken,
+        len(queries) / asking,
+        len(vectors) * len(queries) / comparing,
+        step_seconds(encoder, passages, asked, recipe.query_side),
+        len(vectors) / len(texts),
+        vectors.shape[1],
+    )
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The result, and the seconds of the faster of two times."""
     times = []
     for _ in range(2):
         start = time.perf_counter()
-        vectors = encoder.encode_passages(texts).vectors
+        found = work()
         times.append(time.perf_counter() - start)
-    return Rates(len(texts) / min(times), len(vectors) / len(texts), vectors.shape[1])
+    return found, max(min(times), 1e-9)
+
+
+@functools.cache
+def _late(model: str) -> bool:
+    """Whether a model is a late-interaction checkpoint; asked hundreds of times while steps are chosen."""
+    return is_late_interaction(resolve_model(model))
+
+
+def takes_checkpoint(recipe: Recipe) -> bool:
+    """As :func:`uses_checkpoint`, without reading the model each time."""
+    return recipe.train.theta == "take" or (recipe.train.theta == "auto" and _late(recipe.encoder.model))
 
 
 def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
@@ -76,11 +153,11 @@ def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
 
 
 def stage_seconds(
-    recipe: Recipe, system: System, data: Dataset, rates: Rates, *, whole_run: bool = False
+    recipe: Recipe, system: System, counts: Counts, rates: Rates, *, whole_run: bool = False
 ) -> dict[str, float]:
     """Stage → its seconds for a system, in the order of ``stages_of``."""
-    passages, rate = len(data.passages), rates.encoded
-    queries, dev, tests = (len(data.positives(split)) if split in data.splits else 0 for split in (TRAIN, DEV, TEST))
+    passages, rate = counts.passages, rates.encoded
+    queries, dev, tests = counts.train, counts.dev, counts.test
 
     def training(settings: TrainSettings | DistilSettings) -> float:
         passes = settings.steps * settings.batch_queries * settings.passages * _TRAINING_PASS
@@ -93,18 +170,21 @@ def stage_seconds(
     readers = system.cross_encoder_count(recipe)
     layers = 0.0 if reader.checkpoints else sum(share_of_layers(model) for model in reader.models[:readers])
     reading = reader.steps * reader.batch_queries * (1 + reader.negatives) * _TRAINING_PASS * _PAIR_PASS
-    taken, indexing, tokens = uses_checkpoint(recipe), passages / rate, passages * rates.tokens
-    approximate = choose_engine(recipe.index.engine, round(tokens), data.name) == "ivf"
-    search = _QUERY_SECONDS + tokens * (_LISTS_READ if approximate else 1.0) / _SEARCHED
+    taken, indexing, tokens = takes_checkpoint(recipe), passages / rate, passages * rates.tokens
+    approximate = choose_engine(recipe.index.engine, round(tokens), counts.name) == "ivf"
+    search = 1 / rates.queries + tokens * (_LISTS_READ if approximate else 1.0) / rates.searched
+    sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
+    candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
+    compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
     found = {
-        "encoder": 10.0,
+        "encoder": _LOADED + sampled / rate,
         "bm25": passages / _WORDED + (queries + dev + tests) * passages / _MATCHED,
         "train": 0.0 if taken else training(recipe.train),
         "index": indexing,
-        "collect": queries * (search + _COLLECT_SECONDS),
+        "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
-        "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate,
-        "query side": side.steps * side.batch_queries / rate,  # with the scores about as long as a passage each
+        "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
+        "query side": _LOADED + side.steps * rates.step + len(ALPHAS) * min(dev, DEV_QUERIES) * search,
         "distil": training(distil),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,
@@ -114,6 +194,30 @@ def stage_seconds(
     return {name: found[name] / (workers if name in SHARED else 1) for name in stages_of(system, whole_run=whole_run)}
 
 
+def work_seconds(
+    recipe: Recipe, rows: Iterable[tuple[System, int]], counts: Counts, rates: Rates, *, whole_run: bool = False
+) -> float:
+    """Seconds of several systems, each with a seed; what they share is counted once."""
+    found: dict[tuple[str, int, str], float] = {}
+    for system, seed in rows:
+        for stage, seconds in stage_seconds(recipe, system, counts, rates, whole_run=whole_run).items():
+            found[charged_to(system, seed, stage)] = seconds
+    return sum(found.values())
+
+
+def charged_to(system: System, seed: int, stage: str) -> tuple[str, int, str]:
+    """Whose a stage is: a system's own, one that the systems of a seed share, or one that all share."""
+    return (system.slug if stage in OWN else "", -1 if stage in ("encoder", "bm25") else seed, stage)
+
+
+def report_seconds(recipe: Recipe, systems: int, counts: Counts, rates: Rates) -> float:
+    """Seconds to measure a study and to write its report: response times, label quality, tests, pages."""
+    search = 1 / rates.queries + counts.passages * rates.tokens / rates.searched
+    alone = _ALONE / rates.queries + counts.passages * rates.tokens / rates.searched
+    timed = min(TIMED_QUERIES, counts.test) + WARMUP
+    return _WRITTEN / rates.encoded + systems * timed * alone + counts.test * (search + _COLLECTED / rates.encoded)
+
+
 def plan_run(recipe: Recipe, *, teacher: str = DEFAULT_LESSON) -> dict[str, Any]:
     """What a run takes, as plain JSON types: passages, stored tokens, bytes on disk, and seconds of each stage."""
     system = student_of(teacher, recipe)
@@ -121,7 +225,7 @@ def plan_run(recipe: Recipe, *, teacher: str = DEFAULT_LESSON) -> dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
         data = load_dataset(recipe.data, cache=Path(place) / "data")
         rates = measure_rates(recipe, data)
-        seconds = stage_seconds(recipe, system, data, rates, whole_run=True)
+        seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)
     engine = choose_engine(recipe.index.engine, tokens, data.name)
     vector = 4 + (rates.dimension + 2 if recipe.index.storage == "int8" else 2 * rates.dimension)

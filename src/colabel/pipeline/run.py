@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from colabel.evaluation import Evaluation
 from colabel.index import Index
 from colabel.labels import Verdict, VerdictStore
 from colabel.labels.verdicts import FOLDER as VERDICTS
-from colabel.pipeline.capacity import duration, measure_rates, stage_seconds
+from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
+from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import keep_version, versions, write_page
 from colabel.pipeline.preflight import (
     check_labels,
@@ -61,7 +63,13 @@ class RunResult:
 
 
 def run(
-    recipe: Recipe, out: Path | str, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    teacher: str | Teacher = DEFAULT_LESSON,
+    minutes: float | None = None,
+    given: Collection[str] = (),
+    progress: Progress = SILENT,
 ) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
@@ -74,9 +82,13 @@ def run(
             minutes; collective, self, uniform, cross-encoder, ensemble, mixed and scores train both sides, as does
             'hard', hard negatives without a teacher (ColBERT-HN). Or a teacher of your own, which trains both: an
             object as :class:`colabel.teachers.Teacher` describes it, whose fingerprint changes when its scores would.
+        minutes: choose steps and evaluations such that the run takes about so long; None: those of the recipe.
+        given: settings, as ``section.key``, that are not chosen.
     """
     system, own = student_and_teacher(teacher, recipe)
-    return run_system(recipe, Path(out), system, own=own, verdicts=noted_verdicts(Path(out)), progress=progress)
+    budget = None if minutes is None else Budget(minutes)
+    known = noted_verdicts(Path(out))
+    return run_system(recipe, Path(out), system, own=own, verdicts=known, budget=budget, given=given, progress=progress)
 
 
 def student_and_teacher(teacher: str | Teacher, recipe: Recipe) -> tuple[System, Teacher | None]:
@@ -87,20 +99,35 @@ def student_and_teacher(teacher: str | Teacher, recipe: Recipe) -> tuple[System,
 
 
 def run_system(
-    recipe: Recipe, out: Path, system: System, *, own: Teacher | None, verdicts: int, progress: Progress
+    recipe: Recipe,
+    out: Path,
+    system: System,
+    *,
+    own: Teacher | None,
+    verdicts: int,
+    budget: Budget | None = None,
+    given: Collection[str] = (),
+    progress: Progress,
 ) -> RunResult:
     """A run of one system with the labels of its recipe and the verdicts of its folder up to a number."""
     at, recipe = Layout.of(out), for_student(recipe, system)
+    progress = budget.watch(progress) if budget else progress
     check_run(system, recipe)
     builder = Builder()
     with hold_folder(out, "run"):
-        given: dict[str, Any] = {"verdicts": learned(out, verdicts), "own": own}
-        left, stale = what_is_left(recipe, at, system, builder, **given)
+        known: dict[str, Any] = {"verdicts": learned(out, verdicts), "own": own}
+        rates, chosen = None, dict[str, Any]()
+        if budget is not None:
+            chosen, rates = chosen_for_run(recipe, at, system, builder, budget, given, **known)
+            recipe = apply(recipe, chosen)
+        left, stale = what_is_left(recipe, at, system, builder, rates, **known)
         log.info("%s", left)
         if stale is not None and keep_version(out, recipe, system, stale, verdicts):
             log.info("the earlier result is kept: %s", versions(out)[-1])
         note_recipe(out, recipe, system, verdicts)
-        with Stages(recipe, at, progress=progress, builder=builder, **given) as do:
+        if budget is not None:
+            note(out, budget.minutes, chosen, sorted(given))
+        with Stages(recipe, at, progress=progress, builder=builder, **known) as do:
             result = run_stages(do, system)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
             return dataclasses.replace(result, report=page)
@@ -148,10 +175,14 @@ def train_student(do: Stages, system: System) -> TrainedModel:
 
 def student_ranker(do: Stages, system: System, student: TrainedModel) -> LateInteraction:
     """What answers queries with a student: over θ's index where its query side alone was trained, else over its own."""
-    if system.query_side:
-        return LateInteraction(theta_index(do), system.slug, student=student.folder, progress=do.progress)
-    index = do.index(do.dataset(), student.folder, do.at.student_index(system))
-    return LateInteraction(index, system.slug, progress=do.progress)
+
+    def make() -> LateInteraction:
+        if system.query_side:
+            return LateInteraction(theta_index(do), system.slug, student=student.folder, progress=do.progress)
+        index = do.index(do.dataset(), student.folder, do.at.student_index(system))
+        return LateInteraction(index, system.slug, progress=do.progress)
+
+    return do.builder.once(do.at.run(system.slug) / str(do.seed), make)  # a hybrid asks it the same queries
 
 
 def theta_index(do: Stages) -> Index:
@@ -200,14 +231,32 @@ def learned(out: Path, until: int) -> list[Verdict]:
     return learned_verdicts(verdict_store(out), until)
 
 
+def chosen_for_run(
+    recipe: Recipe, at: Layout, system: System, builder: Builder, budget: Budget, given: Collection[str], **known: Any
+) -> tuple[dict[str, Any], Rates | None]:
+    """The settings that let a run end within its minutes: those of an earlier call, or by measuring this machine."""
+    earlier = noted(at.out, budget.minutes, sorted(given))
+    if earlier is not None:
+        return earlier[1], None
+    with Stages(recipe, at, builder=DryBuilder(), **known) as dry:
+        data = dry.dataset()
+        check_labels(data, recipe)
+        rates, rows = measure_rates(recipe, data), [(system, recipe.seed)]
+        chosen, said = fit_recipe(recipe, rows, Counts.of(data), rates, budget, given, whole_run=True)
+        if dry.kept_data:
+            builder.once(at.data, lambda: data)
+    log.info("%s", said)
+    return chosen, rates
+
+
 def what_is_left(
-    recipe: Recipe, at: Layout, system: System, builder: Builder, **given: Any
+    recipe: Recipe, at: Layout, system: System, builder: Builder, rates: Rates | None = None, **known: Any
 ) -> tuple[str, Stale | None]:
     """What a run will do, by walking its stages with a dry builder, and the first stage that it will make.
 
-    The collection that it read is kept in ``builder``; ``given`` are verdicts and a teacher for the stages.
+    The collection that it read is kept in ``builder``; ``known`` are verdicts and a teacher for the stages.
     """
-    with Stages(recipe, at, builder=DryBuilder(), **given) as dry:
+    with Stages(recipe, at, builder=DryBuilder(), **known) as dry:
         data = dry.dataset()
         check_labels(data, recipe)
         if dry.kept_data:
@@ -216,7 +265,8 @@ def what_is_left(
             run_stages(dry, system)
             return "everything is up to date", None
         except Stale as stale:
-            seconds = stage_seconds(recipe, system, data, measure_rates(recipe, data), whole_run=True)
+            rates = rates or measure_rates(recipe, data)
+            seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
             names = list(seconds)
             first = names.index(stale.stage) if stale.stage in names else 0
             return f"{stale.sentence}; about {duration(sum(list(seconds.values())[first:]))} left", stale

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -23,7 +24,16 @@ from colabel.findings.results import describe
 from colabel.index import Index
 from colabel.labels import Labels
 from colabel.measures import measure_from, parse_measure, unreachable
-from colabel.pipeline.capacity import duration, measure_rates, stage_seconds, stages_of
+from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
+from colabel.pipeline.capacity import (
+    Counts,
+    Rates,
+    charged_to,
+    duration,
+    measure_rates,
+    stage_seconds,
+    stages_of,
+)
 from colabel.pipeline.preflight import check_folder, check_system, check_training, hold_folder, note_recipe, refused
 from colabel.pipeline.run import plain_index, student_ranker, theta_index, train_student
 from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
@@ -41,24 +51,54 @@ MANIFEST_FILE = "study.manifest.json"
 
 
 def study(
-    recipe: Recipe, out: Path, *, recipe_text: str = "", progress: Progress = SILENT
+    recipe: Recipe,
+    out: Path,
+    *,
+    recipe_text: str = "",
+    minutes: float | None = None,
+    given: Collection[str] = (),
+    progress: Progress = SILENT,
 ) -> tuple[StudyDocument, ReportFiles]:
     """Train and evaluate every system of a recipe and write the report; the same call continues an interrupted study.
 
     A system that fails is reported with its reason and does not stop the others.
+
+    Args:
+        recipe_text: the recipe as it was written, for the report.
+        minutes: choose steps and evaluations such that the study takes about so long; None: those of the recipe.
+        given: settings, as ``section.key``, that are not chosen.
     """
     check_training(recipe)
-    rows = Study(recipe, out, progress)
+    budget = None if minutes is None else Budget(minutes)
+    rows, rates = Study(recipe, out, budget.watch(progress) if budget else progress), None
     with hold_folder(out, "study"), rows:
-        begin(rows, recipe_text)
+        if budget is not None:
+            chosen, rates = _chosen(rows, budget, given)
+            rows = rows.with_recipe(apply(recipe, chosen))
+            recipe_text += "".join(f"# --minutes {minutes:g}: {name} = {value}\n" for name, value in chosen.items())
+        begin(rows, recipe_text, rates)
+        if budget is not None:
+            note(out, budget.minutes, chosen, sorted(given))
         rows.rank_all()
         return end(rows, recipe_text)
 
 
-def begin(rows: Study, recipe_text: str) -> None:
+def _chosen(rows: Study, budget: Budget, given: Collection[str]) -> tuple[dict[str, Any], Rates | None]:
+    """The settings that let a study end within its minutes: those of an earlier call, or by measuring this machine."""
+    earlier = noted(rows.out, budget.minutes, sorted(given))
+    if earlier is not None:
+        return earlier[1], None
+    rows.check_data()
+    rates = measure_rates(rows.recipe, rows.dataset)
+    chosen, said = fit_recipe(rows.recipe, rows.rows, Counts.of(rows.dataset), rates, budget, given)
+    log.info("%s", said)
+    return chosen, rates
+
+
+def begin(rows: Study, recipe_text: str, rates: Rates | None = None, *, timed: bool = True) -> None:
     """Check the collection, say what is to do, and note that the report of a study with stale models is outdated."""
     rows.check_data()
-    plan = plan_study(rows.recipe, rows.out, recipe_text=recipe_text, data=rows.dataset)
+    plan = plan_study(rows.recipe, rows.out, recipe_text=recipe_text, data=rows.dataset, rates=rates, timed=timed)
     for line in plan.lines:
         log.info("%s", line)
     note_recipe(rows.out, rows.recipe)
@@ -147,11 +187,21 @@ class StudyPlan:
         return [*lines, *dict.fromkeys(row.refused for row in self.rows if row.refused)]
 
 
-def plan_study(recipe: Recipe, out: Path, *, recipe_text: str = "", data: Dataset | None = None) -> StudyPlan:
+def plan_study(
+    recipe: Recipe,
+    out: Path,
+    *,
+    recipe_text: str = "",
+    data: Dataset | None = None,
+    rates: Rates | None = None,
+    timed: bool = True,
+) -> StudyPlan:
     """What a study would do, with estimated times; trains nothing and writes nothing.
 
     Args:
         data: the collection, where it is read already.
+        rates: how fast this machine is, where that is known already.
+        timed: whether to estimate times, for which this machine is measured.
 
     Raises:
         DataError: the study would be refused, as that of a collection without test labels.
@@ -176,27 +226,26 @@ def plan_study(recipe: Recipe, out: Path, *, recipe_text: str = "", data: Datase
             except ColabelError as error:
                 found.append(PlannedRow(system, seed, refused=f"{system.slug} will fail: {error}"))
         stale_rows = any(row.stale is not None for row in found)
-        if stale_rows:
-            found = _with_seconds(recipe, dry.dataset, found)
+        if stale_rows and timed:
+            found = _with_seconds(recipe, dry.dataset, found, rates or measure_rates(recipe, dry.dataset))
         unmeasured = stale_rows or not up_to_date(out, dry.spec(recipe_text))
     repeated = repeated_in(recipe)
     once = (one.slug for one in dry.systems if one.student and one.slug not in repeated)
     return StudyPlan(tuple(found), unmeasured, tuple(once) if recipe.study.seeds > 1 else ())
 
 
-def _with_seconds(recipe: Recipe, data: Dataset, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+def _with_seconds(recipe: Recipe, data: Dataset, rows: Sequence[PlannedRow], rates: Rates) -> list[PlannedRow]:
     """The rows with estimates; what rows share is charged to the first of them."""
-    rates, found = measure_rates(recipe, data), []
-    charged: set[tuple[int, str]] = set()
-    own = ("label", "query side", "distil", "student index", "plain index", "rank")
+    found, counts = [], Counts.of(data)
+    charged: set[tuple[str, int, str]] = set()
     for row in rows:
-        needed = stage_seconds(recipe, row.system, data, rates) if row.stale else {}
+        needed = stage_seconds(recipe, row.system, counts, rates) if row.stale else {}
         names = list(needed)
         first = names.index(row.stale.stage) if row.stale and row.stale.stage in needed else 0
         seconds = 0.0
         for stage in names[first:]:
-            shared = (-1 if stage in ("encoder", "bm25") else row.seed, stage)
-            if shared not in charged or stage in own:
+            shared = charged_to(row.system, row.seed, stage)
+            if shared not in charged:
                 charged.add(shared)
                 seconds += needed[stage]
         found.append(dataclasses.replace(row, seconds=seconds))
@@ -299,10 +348,11 @@ class Rows(abc.ABC):
                 "is nothing to find; lower 'data.relevant_from'"
             )
 
-    def rank_all(self) -> None:
-        """Rank the test queries with every system."""
-        task = self.progress.start("study", len(self.rows), "rows")
-        for system, seed in self.rows:
+    def rank_all(self, slugs: Collection[str] | None = None) -> None:
+        """Rank the test queries with every system, or with some."""
+        rows = [row for row in self.rows if slugs is None or row[0].slug in slugs]
+        task = self.progress.start("study", len(rows), "rows")
+        for system, seed in rows:
             if system.slug not in self.failed:  # without its first seed a system is not shown
                 log.info("%s, seed %d", system.title, seed)
                 try:
@@ -344,6 +394,10 @@ class Study(Rows):
         super().__init__(recipe, out, systems_of(recipe), stages)
         self._seeds = {recipe.seed: self.stages}
         repeated_in(recipe)  # a wrong name is refused now
+
+    def with_recipe(self, recipe: Recipe) -> Study:
+        """The same study with other settings, which shares the collection and all that was made."""
+        return Study(recipe, self.out, self.progress, builder=self.stages.builder)
 
     def at_seed(self, seed: int) -> Stages:
         """The stages of one seed."""
@@ -418,7 +472,8 @@ class Study(Rows):
         if "theta" not in system.needs:
             return LateInteraction(plain_index(do), system.slug)
         if system.beta is None:
-            return LateInteraction(theta_index(do), system.slug)
+            make = functools.partial(LateInteraction, theta_index(do), system.slug)
+            return do.builder.once(do.at.index / system.slug, make)  # its hybrid asks it the same queries
         settings = dataclasses.replace(self.recipe.collective, beta=system.beta)
         return PrfRanker(theta_index(do), settings, rerank=system.rerank, seed=do.seed)
 

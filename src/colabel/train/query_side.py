@@ -16,9 +16,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ from colabel.data import Dataset
 from colabel.data.pieces import with_labelled_pieces
 from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.encode import Encoder, open_checkpoint
-from colabel.encode.encoder import no_progress_bars
+from colabel.encode.encoder import EncodedPassages, no_progress_bars
 from colabel.encode.weights import weights_fingerprint
 from colabel.errors import DataError
 from colabel.index import Index
@@ -59,6 +60,7 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DEV_QUERIES = 200
 DEV_DEPTH = 100
 _SORTED = 8  # batches whose queries are sorted by length together
+_TIMED_STEPS = 3
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
 
 
@@ -235,7 +237,7 @@ def train_query_side(
 
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder = open_checkpoint(start, device)
-        trained = _Training(encoder, index, lists, settings, seed).run(space, progress)
+        trained = _Training(encoder, index.store, lists, settings, seed).run(progress)
         texts = {query: dataset.queries[query] for query in judged}
         found = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
         values = {one: float(held.mean()) for one, held in found.items()}
@@ -256,16 +258,75 @@ def train_query_side(
     return open_model(out)
 
 
+def step_seconds(
+    encoder: Encoder, passages: EncodedPassages, queries: Sequence[str], settings: QuerySideSettings
+) -> float:
+    """How long a step takes on this machine: a few real ones over a sample, after which the encoder is as before."""
+    rows = np.tile(np.arange(len(passages.offsets) - 1), (len(queries), 1))
+    target = np.full(rows.shape, 1.0 / rows.shape[1], dtype=np.float32)
+    lists = Lists(queries, queries, rows, target, np.ones(len(queries), np.float32), 0.0, "")
+    ticks = _Ticks()
+    few = dataclasses.replace(settings, steps=_TIMED_STEPS + 1)
+    _Training(encoder, _Sample(passages), lists, few, 0).run(ticks)
+    return float(np.median(np.diff(ticks.times)))  # the first step, which sets up the optimiser, is not in it
+
+
+class _Ticks:
+    """Progress that notes when each step was done."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def start(self, what: str, total: int | None, unit: str) -> _Ticks:
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        self.times.append(time.perf_counter())
+
+    def close(self) -> None:
+        pass
+
+
+class _Vectors(Protocol):
+    """What a step reads of a token store."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        """How many stored tokens passages have."""
+
+    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+        """Vectors of passages, and offsets."""
+
+
+class _Sample:
+    """Passages in memory, read like those of a store."""
+
+    def __init__(self, passages: EncodedPassages) -> None:
+        self._passages = passages
+
+    def __len__(self) -> int:
+        return len(self._passages.offsets) - 1
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        return np.asarray(np.diff(self._passages.offsets)[rows])
+
+    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
+        starts = self._passages.offsets
+        parts = [self._passages.vectors[starts[row] : starts[row + 1]] for row in rows]
+        return np.concatenate(parts).astype(np.float32), np.cumsum([0, *map(len, parts)])
+
+
 class _Training:
     """The steps."""
 
-    def __init__(self, encoder: Encoder, index: Index, lists: Lists, settings: QuerySideSettings, seed: int) -> None:
-        self.encoder, self.store, self.lists, self.settings = encoder, index.store, lists, settings
+    def __init__(self, encoder: Encoder, store: _Vectors, lists: Lists, settings: QuerySideSettings, seed: int) -> None:
+        self.encoder, self.store, self.lists, self.settings = encoder, store, lists, settings
         self.draw = np.random.default_rng(seed)
         lengths = self.store.lengths(np.arange(len(self.store)))
         self.filled = np.flatnonzero(lengths > 0)
 
-    def run(self, space: Workspace, progress: Progress) -> dict[str, Tensor]:
+    def run(self, progress: Progress) -> dict[str, Tensor]:
         """Train and return the weights; the encoder has its own again."""
         model, settings = self.encoder.model, self.settings
         start = {key: value.clone() for key, value in model.state_dict().items()}

@@ -7,6 +7,7 @@ those of its "See Also" entries (grade 1). The train split shows the former only
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +50,12 @@ def open_pydocs(name: str, settings: DataSettings, cache: Path | None) -> Source
         labels={split: _stream(found) for split, found in labels.items()},
         hidden=_stream(hidden),
     )
+
+
+def query_counts(size: int) -> tuple[int, dict[str, int]]:
+    """How many passages ``pydocs:size`` has, and queries of each split, without storing it."""
+    entries = limited(whole_collection(), size).entries
+    return len(entries), dict(Counter(split_of(entry.query) for entry in entries if entry.query))
 
 
 def _stream(values: Sequence[T]) -> Stream[T]:
