@@ -386,3 +386,16 @@ def test_killed_while_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     build(tmp_path / "toy", PLAN, must_not_run)
     assert read_manifest(tmp_path / "toy").fingerprint == PLAN.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
+
+
+def test_a_file_that_is_linked_a_second_time_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    """As after a kill: a rename onto another name of the same file does nothing."""
+    (tmp_path / "ids.npy").write_bytes(b"ids")
+
+    def link(space: Workspace) -> dict[str, int]:
+        for _ in range(2):
+            with space.file("ids.npy") as path:
+                path.hardlink_to(tmp_path / "ids.npy")
+        return {}
+
+    assert build(tmp_path / "toy", PLAN, link).files == {"ids.npy": 3}

@@ -238,7 +238,7 @@ def test_killed_at_random_moments_the_same_command_ends_as_if_nothing_had_been(
 
 
 def test_a_limit_on_files_is_a_sentence_and_then_the_command_continues(scene: Scene, work: Callable[[], Path]) -> None:
-    for number, chance in enumerate(trials(3)):
+    for number, chance in enumerate(trials(2)):
         name, folder = chance.choice(("index", "run", "label", "rank", "export")) if LONG else WRITERS[number], work()
         made = sorted((scene.home / name).rglob("*"))
         largest = max(path.stat().st_size for path in made if path.is_file())
@@ -300,7 +300,7 @@ def test_of_two_writers_one_is_refused_or_finds_it_done(scene: Scene, work: Call
 
 def test_damage_at_random_places_is_refused_or_makes_no_difference(scene: Scene, work: Callable[[], Path]) -> None:
     readers = ("search", "search run", "suggest", "evaluate", "runs", "inspect", "rank", "label", "export")
-    for number, chance in enumerate(trials(12)):
+    for number, chance in enumerate(trials(9)):
         folder = work()
         shutil.copytree(scene.home / "run", folder / "run")
         shutil.copytree(scene.home / "index", folder / "index")

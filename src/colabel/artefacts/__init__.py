@@ -22,7 +22,7 @@ from colabel.artefacts.manifest import (
     read_manifest,
     seconds_of,
 )
-from colabel.artefacts.verify import Damage, Verification, verify
+from colabel.artefacts.verification import Damage, Verification, verify
 
 __all__ = [
     "Builder",

@@ -30,7 +30,10 @@ from colabel.cli.output import clean, configure_logging, fail
 from colabel.errors import ColabelError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_DISK_FULL = re.compile(r"No space left on device|os error 28|Disk quota exceeded")
+_DISK_FULL = re.compile(
+    r"No space left on device|os error 28|Disk quota exceeded"
+    r"|inline_container.*unexpected pos|PytorchStreamWriter failed writing"  # all that torch says of it
+)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust say it
 _ARRAY_READER = re.compile(r"numpy.lib.(_?npyio|_?format)")
 _GROUPS = {
