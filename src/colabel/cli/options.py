@@ -49,10 +49,9 @@ measure_option = click.option(
 teacher_option = click.option(
     "--teacher",
     type=click.Choice(LESSONS),
-    default="collective",
-    show_default=True,
-    help="What the student learns: 'views' and 'hard-query' train the query side alone, in minutes and without a new "
-    "index; 'hard' and 'hard-query' learn the labels without a teacher; 'scores' reads the file 'labels.scores'.",
+    help="What the student learns; left out: 'collective', or 'views' where there are no training labels. 'views' and "
+    "'hard-query' train the query side alone, in minutes and without a new index; 'hard' and 'hard-query' learn the "
+    "labels without a teacher; 'scores' reads the file 'labels.scores'.",
 )
 
 

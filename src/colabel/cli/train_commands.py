@@ -120,7 +120,7 @@ def _significance(document: StudyDocument, student: str) -> Iterator[str]:
 @options.dataset_argument
 @options.out_option(RUN_OUT)
 @options.teacher_option
-def run_command(dataset: str, out: Path, overrides: tuple[str, ...], teacher: str) -> None:
+def run_command(dataset: str, out: Path, overrides: tuple[str, ...], teacher: str | None) -> None:
     """Thin call of :func:`colabel.run`."""
     from colabel import run
     from colabel.pipeline.folder import next_commands
@@ -195,7 +195,7 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
 @options.dataset_argument
 @options.teacher_option
 @options.out_option(RUN_OUT)
-def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: Path) -> None:
+def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str | None, out: Path) -> None:
     """Thin call of :func:`colabel.pipeline.run.distil_student`."""
     from colabel.pipeline import distil_student
     from colabel.train import is_main_process
@@ -206,7 +206,7 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
     if not is_main_process():
         return
     counts = student.manifest.counts
-    if counts["kept_value"] is not None:
+    if counts.get("kept_value") is not None:
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
     emit(f"the student: {student.folder}")
     emit(next_command("index", dataset, "--set", f"encoder.model={student.folder}", "--out", "INDEX"))
@@ -216,7 +216,7 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
 @options.dataset_argument
 @options.teacher_option
 @options.json_option
-def plan_command(dataset: str, overrides: tuple[str, ...], teacher: str, as_json: bool) -> None:
+def plan_command(dataset: str, overrides: tuple[str, ...], teacher: str | None, as_json: bool) -> None:
     """Estimate what a run takes: stored tokens, disk, and hours of each stage.
 
     DATASET is a dataset or a recipe, as for `colabel run`. Encodes a few passages to learn how fast this machine is;

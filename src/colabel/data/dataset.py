@@ -28,6 +28,7 @@ class Dataset:
         provenance: format and origin.
         warnings: kind → how many imperfections were read over, as ``check`` lists them.
         dev_from_train: whether dev is a share of the source's training queries that was held out.
+        pseudo: splits whose queries were made of the passages, as there were no labels.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
     through :func:`colabel.data.splits.hidden_labels`.
@@ -42,6 +43,7 @@ class Dataset:
     _labels: Mapping[str, Qrels] = dataclasses.field(repr=False)
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
     dev_from_train: bool = False
+    pseudo: tuple[str, ...] = ()
 
     @classmethod
     def from_records(

@@ -17,7 +17,7 @@ from colabel.data import Dataset, load_dataset
 from colabel.data.splits import DEV, TEST, TRAIN
 from colabel.encode import open_encoder, prepare_encoder
 from colabel.index.index import choose_engine
-from colabel.pipeline.stages import uses_checkpoint
+from colabel.pipeline.stages import settle, training_data, uses_checkpoint
 from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import System, student_of
 from colabel.train.cross_encoders import share_of_layers
@@ -114,10 +114,11 @@ def stage_seconds(
     return {name: found[name] / (workers if name in SHARED else 1) for name in stages_of(system, whole_run=whole_run)}
 
 
-def plan_run(recipe: Recipe, *, teacher: str = "collective") -> dict[str, Any]:
+def plan_run(recipe: Recipe, *, teacher: str | None = None) -> dict[str, Any]:
     """What a run takes, as plain JSON types: passages, stored tokens, bytes on disk, and seconds of each stage."""
+    recipe, teacher, _ = settle(recipe, teacher)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
-        data = load_dataset(recipe.data, cache=Path(place) / "data")
+        data = training_data(load_dataset(recipe.data, cache=Path(place) / "data"), recipe)
         rates = measure_rates(recipe, data)
         seconds = stage_seconds(recipe, student_of(teacher, recipe), data, rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)

@@ -26,7 +26,7 @@ from colabel.findings.results import evaluated
 from colabel.index import Index
 from colabel.labels import Labels, MissingLabel, missing_labels, open_labels
 from colabel.pipeline.preflight import RECIPE_FILE, STUDENT, noted_recipe, noted_system, recipe_note
-from colabel.pipeline.stages import MEASURES, Layout
+from colabel.pipeline.stages import MEASURES, Layout, training_data
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT
 from colabel.ranking.late_interaction import Hit, hits
@@ -107,10 +107,10 @@ class Run:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The collection with its visible labels; refused where its passages are not those of the run any more."""
+        """The collection as it was trained on; refused where its passages are not those of the run any more."""
         try:
             with DryBuilder():
-                return load_dataset(self.recipe.data, cache=self.at.data)
+                return training_data(load_dataset(self.recipe.data, cache=self.at.data), self.recipe)
         except Stale:
             source = self.recipe.data.source
             raise DataError(f"{source} has changed since {self.folder} was made; repeat `colabel run`") from None

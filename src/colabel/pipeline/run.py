@@ -19,7 +19,7 @@ from colabel.pipeline.preflight import (
     hold_folder,
     note_recipe,
 )
-from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
+from colabel.pipeline.stages import Layout, Stages, settle, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
@@ -50,17 +50,21 @@ class RunResult:
     report: Path | None = None
 
 
-def run(recipe: Recipe, out: Path | str, *, teacher: str = "collective", progress: Progress = SILENT) -> RunResult:
+def run(recipe: Recipe, out: Path | str, *, teacher: str | None = None, progress: Progress = SILENT) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
+
+    A collection without training labels gets queries made of its passages (``recipe.pseudo``); see :func:`settle`.
 
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done. With other
     settings or labels, the earlier result is kept in ``out/versions``, a run folder of its own.
 
     Args:
         teacher: whose labels the student learns: collective, self, uniform, cross-encoder, ensemble, mixed, scores,
-            or 'hard' for hard negatives without a teacher (ColBERT-HN).
+            or 'hard' for hard negatives without a teacher (ColBERT-HN). Left out: collective, or views without labels.
     """
     out = Path(out)
+    recipe, teacher, case = settle(recipe, teacher)
+    log.info("%s", case)
     system, at = student_of(teacher, recipe), Layout.of(out)
     check_run(system, recipe)
     builder = Builder()
@@ -70,7 +74,7 @@ def run(recipe: Recipe, out: Path | str, *, teacher: str = "collective", progres
         if stale is not None and keep_version(out, recipe, system, stale):
             log.info("the earlier result is kept: %s", versions(out)[-1])
         note_recipe(out, recipe, system)
-        with Stages(recipe, at, progress=progress, builder=builder) as do:
+        with Stages(recipe, at, progress=progress, builder=builder, pseudo=True) as do:
             result = run_stages(do, system)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
             return dataclasses.replace(result, report=page)
@@ -138,21 +142,23 @@ def plain_index(do: Stages) -> Index:
 
 def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
     """θ alone, for ``colabel train``: the first stages of a run; processes of ``torchrun`` train it together."""
+    recipe, _, _ = settle(recipe)
     check_training(recipe, student=False)
     check_same_settings(Path(out), recipe)
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder()) as do:
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), pseudo=True) as do:
         data = do.dataset()
         return do.train_theta(data, do.encoder(data), do.bm25(data))
 
 
 def distil_student(
-    recipe: Recipe, out: Path, *, teacher: str = "collective", progress: Progress = SILENT
+    recipe: Recipe, out: Path, *, teacher: str | None = None, progress: Progress = SILENT
 ) -> TrainedModel:
     """A student without its index, for ``colabel distil``; processes of ``torchrun`` train it together."""
+    recipe, teacher, _ = settle(recipe, teacher)
     system = student_of(teacher, recipe)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder()) as do:
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), pseudo=True) as do:
         return train_student(do, system)
 
 
@@ -161,7 +167,7 @@ def what_is_left(recipe: Recipe, at: Layout, system: System, builder: Builder) -
 
     The collection that it read is kept in ``builder``.
     """
-    with Stages(recipe, at, builder=DryBuilder()) as dry:
+    with Stages(recipe, at, builder=DryBuilder(), pseudo=True) as dry:
         data = dry.dataset()
         check_labels(data, recipe)
         if dry.kept_data:

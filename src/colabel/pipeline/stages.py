@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
 from colabel.collective import Knowledge, collect
-from colabel.data import Dataset, PassageTable, load_dataset
+from colabel.data import Dataset, PassageTable, has_training_labels, load_dataset, with_training_queries
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
@@ -183,14 +183,23 @@ class Stages:
 
     Attributes:
         at: where everything lies.
+        pseudo: whether a collection without training labels gets training queries made of its passages.
         builder: makes artefacts; a dry one raises :class:`~colabel.artefacts.Stale` at the first that is not there.
     """
 
     def __init__(
-        self, recipe: Recipe, at: Layout, seed: int | None = None, progress: Progress = SILENT, *, builder: Builder
+        self,
+        recipe: Recipe,
+        at: Layout,
+        seed: int | None = None,
+        progress: Progress = SILENT,
+        *,
+        builder: Builder,
+        pseudo: bool = False,
     ) -> None:
         self.recipe, self.at, self.progress, self.builder = recipe, at, progress, builder
         self.seed = recipe.seed if seed is None else seed
+        self.pseudo = pseudo
         self.kept_data = True
         """Whether the collection is read from its own place: a dry run reads it elsewhere where it is not there yet."""
         self._opens = recipe.compute.engine != "local" and (builder.dry or not is_main_process())
@@ -252,7 +261,10 @@ class Stages:
                 with Builder():
                     return load_dataset(data, cache=self._scratch[-1], progress=self.progress)
 
-        return self._once("data", self.at.data, make)
+        def with_queries() -> Dataset:
+            return training_data(make(), self.recipe) if self.pseudo else make()
+
+        return self._once("data", self.at.data, with_queries)
 
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
@@ -485,6 +497,27 @@ class Stages:
         if not self.builder.dry:
             write_json(self.at.evaluation, evaluation.as_dict())
         return evaluation
+
+
+def settle(recipe: Recipe, teacher: str | None = None) -> tuple[Recipe, str, str]:
+    """The recipe, the teacher, and what will be done, in a sentence; all depend on whether there are training labels.
+
+    Without any, the encoder is taken as θ and only its query side is trained, unless the recipe or ``teacher`` says
+    otherwise: what pseudo-queries teach is not worth a new index.
+    """
+    name = recipe.data.source
+    if has_training_labels(recipe.data):
+        teacher = teacher or "collective"
+        return recipe, teacher, f"{name} has training labels: a student learns from them (teacher: {teacher})"
+    if recipe.train.theta == "auto":
+        recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
+    case = f"{name} has no training labels: a student learns from queries that are made of its passages"
+    return recipe, teacher or "views", f"{case} (teacher: {teacher or 'views'})"
+
+
+def training_data(data: Dataset, recipe: Recipe) -> Dataset:
+    """The collection as a recipe trains on it: with pseudo-queries where it has no training labels."""
+    return with_training_queries(data, recipe.pseudo, holdout=recipe.data.holdout, seed=recipe.seed)
 
 
 def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:
