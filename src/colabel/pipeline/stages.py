@@ -468,7 +468,8 @@ class Stages:
 
         def fit(_: Workspace) -> Mapping[str, Any]:
             queries, relevant = data.split_queries(DEV) if labels else {}, data.relevant_from
-            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, relevant_from=relevant)
+            how: dict[str, Any] = {"relevant_from": relevant, "cautious": DEV in data.pseudo}
+            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, **how)
             values = {f"{weight:g}": value for weight, value in found.values.items()}
             return {"weight": found.weight, "queries": found.queries, "values": values}
 
