@@ -221,6 +221,7 @@ def train_query_side(
         values = {one: float(np.mean(held)) for one, held in found.items()}
         log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {value:.4f}" for one, value in values.items()))
         alpha = best_alpha(found, cautious=DEV in dataset.pseudo) if found else 0.0 if TRAIN in dataset.pseudo else 0.5
+        log.info("α = %g%s", alpha, "" if alpha else ": the student is θ")
         _load(encoder, trained, alpha)
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
