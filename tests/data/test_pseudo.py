@@ -74,7 +74,14 @@ def test_the_seed_alone_decides() -> None:
     assert len(one.queries) == 50 == len(one.labels("train")) + len(one.labels("dev"))
 
 
-def test_a_passage_is_in_train_or_in_dev(write_beir: Callable[..., Path]) -> None:
+def test_of_a_large_collection_some_passages_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colabel.data.pseudo.MOST_PASSAGES", 10)
+    data = Dataset.from_records([{"id": p.id, "title": p.title, "text": p.text} for p in collection()])
+    found = with_training_queries(data, PseudoSettings(kinds=("title",)))
+    assert len(found.queries) == 10
+
+
+def test_a_passage_is_in_train_or_in_dev() -> None:
     data = Dataset.from_records([{"id": p.id, "title": p.title, "text": p.text} for p in collection(200)])
     found = with_training_queries(data, PseudoSettings(queries=500), holdout=0.2)
     train, dev = ({passage for held in found.labels(split).values() for passage in held} for split in ("train", "dev"))

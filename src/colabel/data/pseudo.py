@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from colabel.data.dataset import Dataset
+from colabel.data.passages import PassageTable
 from colabel.data.splits import DEV, TRAIN, normalise_query, stable_fraction
 from colabel.settings import PseudoSettings
 from colabel.types import Passage
@@ -174,6 +175,14 @@ def _of_passage(
             yield PseudoQuery(kind, text, passage.id)
 
 
+def _drawn(passages: PassageTable, draw: np.random.Generator) -> Iterator[Passage]:
+    if len(passages) <= MOST_PASSAGES:
+        yield from passages
+        return
+    for row in sorted(draw.choice(len(passages), MOST_PASSAGES, replace=False).tolist()):
+        yield passages[row]
+
+
 def with_training_queries(
     dataset: Dataset, settings: PseudoSettings, *, holdout: float = 0.15, seed: int = 0
 ) -> Dataset:
@@ -185,10 +194,7 @@ def with_training_queries(
     if TRAIN in dataset.splits:
         return dataset
     draw = np.random.default_rng(seed)
-    rows = np.arange(len(dataset.passages))
-    if len(rows) > MOST_PASSAGES:
-        rows = np.sort(draw.choice(rows, MOST_PASSAGES, replace=False))
-    passages = list(dataset.passages) if len(rows) == len(dataset.passages) else [dataset.passages[row] for row in rows]
+    passages = list(_drawn(dataset.passages, draw))
     judged = [text for split in dataset.splits for text in dataset.split_queries(split).values()]
     made, left = pseudo_queries(passages, settings.kinds, seed=seed, avoid=judged)
     drawn = [made[place] for place in sorted(draw.permutation(len(made))[: settings.queries])]
