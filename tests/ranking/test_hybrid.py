@@ -69,8 +69,6 @@ def test_the_weight_is_fitted_on_labels_and_the_default_without(hybrid: Hybrid) 
     fitted = fit_weight(hybrid, queries, labels)
     assert fitted.fitted and fitted.weight >= 0.5  # BM25's own answers are the labels
     assert fitted.values[1.0] == pytest.approx(1.0)
-    careful = fit_weight(hybrid, queries, labels, cautious=True)
-    assert DEFAULT_WEIGHT <= careful.weight <= fitted.weight and careful.values == fitted.values
     few = fit_weight(hybrid, queries, dict(list(labels.items())[:3]))
     assert not few.fitted and few.weight == DEFAULT_WEIGHT
 

@@ -460,16 +460,18 @@ class Stages:
         return self._once("query side", out, train)
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
-        """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best."""
+        """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.
+
+        It is the default weight where nobody asked the dev queries.
+        """
         bm25, measure, out = self.bm25(data), self.recipe.fit.measure, self.at.hybrid(name)
-        labels = data.labels(DEV) if DEV in data.splits else {}
+        labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}  # they favour words
         judged = data.labels_fingerprint(DEV) if labels else ""
         spec = Spec("hybrid", {"measure": measure}, {"late": late.fingerprint, "bm25": bm25.fingerprint, "dev": judged})
 
         def fit(_: Workspace) -> Mapping[str, Any]:
             queries, relevant = data.split_queries(DEV) if labels else {}, data.relevant_from
-            how: dict[str, Any] = {"relevant_from": relevant, "cautious": DEV in data.pseudo}
-            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, **how)
+            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, relevant_from=relevant)
             values = {f"{weight:g}": value for weight, value in found.values.items()}
             return {"weight": found.weight, "queries": found.queries, "values": values}
 

@@ -123,13 +123,11 @@ def fit_weight(
     *,
     measure: str = "nDCG@10",
     relevant_from: int = 1,
-    cautious: bool = False,
 ) -> FittedWeight:
     """The λ that ranks labelled queries best, and the default where fewer than ``FEWEST_QUERIES`` are labelled.
 
     Each λ is judged by the mean over itself and its neighbours: on a hundred queries, the single best value is often
-    chance, while the curve around it is not. Queries made of passages favour words: where ``cautious``, the λ nearest
-    to the default is taken that is within one standard error of the best.
+    chance, while the curve around it is not.
     """
     judged = {
         query: held
@@ -140,7 +138,7 @@ def fit_weight(
         return FittedWeight(DEFAULT_WEIGHT, len(judged), {})
     ids = list(judged)
     views = hybrid.views([queries[query] for query in ids], POOL)
-    values, each = {}, []
+    values = {}
     for weight in WEIGHTS:
         rows, scores = hybrid._best(views, weight, POOL)
         run = {
@@ -149,14 +147,9 @@ def fit_weight(
         }
         found = measure_run(judged, run, (measure,), relevant_from=relevant_from)[measure]
         values[weight] = sum(found.values()) / len(found)
-        each.append([found[query] for query in ids])
     curve = list(values.values())
     smooth = [sum(curve[max(0, i - 1) : i + 2]) / len(curve[max(0, i - 1) : i + 2]) for i in range(len(curve))]
     best = max(range(len(WEIGHTS)), key=lambda place: (smooth[place], -WEIGHTS[place]))
-    if cautious:
-        losses = np.array(each)[best] - np.array(each)
-        close = losses.mean(axis=1) <= losses.std(axis=1) / np.sqrt(len(ids))
-        best = min(np.flatnonzero(close).tolist(), key=lambda place: abs(WEIGHTS[place] - DEFAULT_WEIGHT))
     return FittedWeight(WEIGHTS[best], len(judged), values)
 
 
