@@ -453,7 +453,8 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=settings.label_mass)
+            mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # or it learns to copy
+            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass)
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
             return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 

@@ -325,7 +325,11 @@ class QuerySideSettings(Settings):
     passages: int = setting(32, low=2, high=1024, help="candidates of each query in a step")
     learning_rate: float = setting(2e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     label_mass: float = setting(
-        0.4, low=0.0, high=1.0, help="share of the target that labelled passages hold; the teacher shares out the rest"
+        0.4,
+        low=0.0,
+        high=1.0,
+        help="share of the target that labelled passages hold; the teacher shares out the rest; 0, as for "
+        "pseudo-queries: they are left out",
     )
 
 
@@ -335,7 +339,7 @@ class PseudoSettings(Settings):
 
     section: ClassVar[str] = "pseudo"
 
-    queries: int = setting(4000, low=1, high=10_000_000, help="pseudo-queries drawn, those held out for dev included")
+    queries: int = setting(2000, low=1, high=10_000_000, help="pseudo-queries drawn, those held out for dev included")
     kinds: tuple[str, ...] = setting(
         PSEUDO_KINDS, help=f"what a passage's queries are made of, some of {', '.join(PSEUDO_KINDS)}"
     )

@@ -97,6 +97,8 @@ def training_lists(
 ) -> Lists:
     """Targets over candidates: ``label_mass`` for the labelled passages, the rest shared out by the teacher.
 
+    Where ``label_mass`` is 0, the labelled passages are left out: the student learns what the teacher says of others.
+
     Args:
         queries: query id → text, in the order of ``rows``.
         start_scores: θ's scores of the candidates.
@@ -117,6 +119,8 @@ def training_lists(
         soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
         mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0)
         target = mass * hard + (1 - mass) * soft
+        if label_mass == 0:
+            rows = np.where(labelled & (mass == 0), -1, rows)
     scores = np.where(free, start_scores, np.nan)
     with np.errstate(invalid="ignore"):
         spread = np.nan_to_num(np.nanstd(scores, axis=1), nan=1.0)
