@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from colabel.train.query_side import best_alpha, sharpened, training_lists
+from colabel.train.query_side import sharpened, training_lists
 
 ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
 QUERIES = {"a": "ice", "b": "water"}
@@ -58,13 +58,3 @@ def test_the_temperature_is_set_by_the_entropy() -> None:
         target = sharpened(scores, np.ones_like(scores, dtype=bool), share)
         entropy = -(target * np.log(np.maximum(target, 1e-300))).sum(axis=1)
         assert entropy.mean() / np.log(50) == pytest.approx(share, abs=0.01)
-
-
-def test_pseudo_queries_must_be_sure_to_prefer_a_student() -> None:
-    theta = np.random.default_rng(0).random(100)
-    noise = np.random.default_rng(1).normal(scale=0.3, size=100)
-    for gain, chosen in ((0.5, 1.0), (0.01, 0.0), (-0.2, 0.0)):
-        found = {0.0: theta, 1.0: theta + noise - noise.mean() + gain}
-        assert best_alpha(found, cautious=True) == chosen
-    assert best_alpha({0.0: theta, 1.0: theta + noise - noise.mean() + 0.01}) == 1.0
-    assert best_alpha({0.0: theta, 0.5: theta, 1.0: theta}) == 0.0

@@ -8,8 +8,7 @@ checkpoint that searches θ's index.
 
 ``spread`` is the deviation of θ's scores over a query's candidates: temperatures are in units of the scores they meet.
 The trained weights are then pulled back towards the start: α·student + (1 − α)·θ, with the α of the highest measure on
-dev. α = 0 keeps θ. Dev queries that were made of passages are easier than any that people ask, so there another α than
-0 is taken only where it is better beyond doubt.
+dev. α = 0 keeps θ.
 """
 
 from __future__ import annotations
@@ -58,8 +57,6 @@ GRADIENT_CLIP = 2.0
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DEV_QUERIES = 200
 DEV_DEPTH = 100
-DOUBT = 2.0
-"""Standard errors by which a student must rank pseudo-queries better than θ to be preferred to it."""
 _SORTED = 8  # batches whose queries are sorted by length together
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
 
@@ -201,7 +198,7 @@ def train_query_side(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> TrainedModel:
-    """Train a student that searches ``index``; without labelled dev queries, α is 0.5, and 0 for pseudo-queries.
+    """Train a student that searches ``index``; without labelled dev queries, α is 0.5.
 
     Args:
         start: θ's checkpoint, whose vectors the index holds.
@@ -221,10 +218,8 @@ def train_query_side(
         encoder = open_checkpoint(start, device)
         trained = _Training(encoder, index, lists, settings, seed).run(space, progress)
         texts = {query: dataset.queries[query] for query in judged}
-        found = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
-        values = {one: float(np.mean(held)) for one, held in found.items()}
-        log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {value:.4f}" for one, value in values.items()))
-        alpha = best_alpha(found, cautious=DEV in dataset.pseudo) if found else 0.0 if TRAIN in dataset.pseudo else 0.5
+        values = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
+        alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
         log.info("α = %g%s", alpha, "" if alpha else ": the student is θ")
         _load(encoder, trained, alpha)
         with no_progress_bars():
@@ -394,8 +389,8 @@ def _choose(
     labels: Mapping[str, Mapping[str, int]],
     measure: str,
     relevant_from: int,
-) -> dict[float, npt.NDArray[np.float64]]:
-    """The measure of each dev query at every α, by searching the whole index."""
+) -> dict[float, float]:
+    """The mean measure on dev of every α, by searching the whole index."""
     if not labels:
         return {}
     start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
@@ -409,21 +404,9 @@ def _choose(
             for query, line, held in zip(labels, rows, scores, strict=True)
         }
         found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
-        values[alpha] = np.array([found[query] for query in labels], dtype=np.float64)
+        values[alpha] = sum(found.values()) / len(found)
+    log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {value:.4f}" for one, value in values.items()))
     return values
-
-
-def best_alpha(found: Mapping[float, npt.NDArray[np.float64]], *, cautious: bool = False) -> float:
-    """The α of the highest mean; where ``cautious``, 0 unless that is ``DOUBT`` standard errors above α = 0.
-
-    >>> found = {0.0: np.array([0.5, 0.4, 0.6]), 0.5: np.array([0.9, 0.4, 0.5])}
-    >>> best_alpha(found), best_alpha(found, cautious=True)
-    (0.5, 0.0)
-    """
-    best = max(found, key=lambda one: (found[one].mean(), -one))
-    gain = found[best] - found[0.0]
-    error = gain.std() / max(1.0, np.sqrt(len(gain) - 1))
-    return best if not cautious or gain.mean() > DOUBT * error else 0.0
 
 
 def _softmax(logits: npt.NDArray[np.float64], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
