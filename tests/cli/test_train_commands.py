@@ -80,3 +80,33 @@ def test_an_index_is_not_advised_into_the_dataset(tmp_path: Path, call: Call) ->
     write_shop(tmp_path)
     code, _, err = call("search", tmp_path, "ice")
     assert (code, f"--out {tmp_path}" in err) == (1, False)
+
+
+def test_run_takes_a_collection_that_nobody_labelled(
+    tiny_model: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shop(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    small = ("--set", "query_side.steps=2", "--set", "query_side.batch_queries=4", "--set", "pseudo.queries=40")
+    data = ("products.csv", "--columns", "title=product", *settings(tiny_model), *small)
+    code, out, err = call("run", *data, "--out", "runs/mine")
+    assert (code, "no test labels" in out) == (0, True), err
+    assert "products.csv has no training labels: a student learns from queries that are made of its passages" in err
+    noted = json.loads((tmp_path / "runs" / "mine" / "recipe.json").read_text())
+    assert (noted["train"]["theta"], noted["student"]) == ("take", "views")
+    code, out, err = call("search", "runs/mine", "narrow fjord 5", "-k", 3)
+    assert (code, "p5" in out) == (0, True), err
+    code, _, err = call("run", *data, "--out", "runs/mine")
+    assert (code, "everything is up to date" in err) == (0, True), err
+
+
+def test_queries_without_labels_are_said_to_teach_nothing(tiny_model: Path, tmp_path: Path, call: Call) -> None:
+    write_shop(tmp_path)
+    (tmp_path / "log.tsv").write_text("".join(f"q{place}\twhat is a {kind}\n" for place, kind in enumerate(KINDS)))
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\tp{n}\t1\n" for n in range(2)))
+    small = ("--set", "query_side.steps=1", "--set", "query_side.batch_queries=4", "--set", "pseudo.queries=40")
+    more = ("--set", f'data.queries=["{tmp_path / "log.tsv"}"]', "--set", f"data.labels.test={tmp_path / 'test.tsv'}")
+    data = (tmp_path / "products.csv", "--columns", "title=product", *settings(tiny_model), *small, *more)
+    code, out, err = call("run", *data, "--out", tmp_path / "mine")
+    assert code == 0, err
+    assert "2 queries have no label" in err and "hybrid-views" in out

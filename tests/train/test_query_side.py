@@ -40,6 +40,13 @@ def test_a_teacher_shares_out_what_labels_leave() -> None:
     assert lists.target[0, 1] > lists.target[0, 2] > lists.target[0, 3] > 0 == lists.target[0, 4]
 
 
+def test_without_mass_labelled_passages_are_left_out() -> None:
+    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.0)  # type: ignore[arg-type]
+    assert lists.rows.tolist() == [[-1, 5, 7, 9, -1], [1, -1, -1, 6, 8]]
+    assert (lists.target[lists.rows < 0] == 0).all()
+    np.testing.assert_allclose(lists.target.sum(axis=1), 1.0, rtol=1e-5)
+
+
 def test_neither_scale_nor_offset_of_a_teacher_matters() -> None:
     expected = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4).target  # type: ignore[arg-type]
     for factor, offset in ((100.0, 0.0), (0.01, 30.0), (7.0, -3.0)):

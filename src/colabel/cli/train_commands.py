@@ -174,7 +174,7 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
     if not is_main_process():
         return
     counts = student.manifest.counts
-    if counts["kept_value"] is not None:
+    if counts.get("kept_value") is not None:
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
     emit(f"the student: {student.folder}")
     emit(next_command("index", dataset, "--set", f"encoder.model={student.folder}", "--out", "INDEX"))

@@ -3,8 +3,16 @@
 from colabel.data.checking import CheckReport, check
 from colabel.data.conversion import convert
 from colabel.data.dataset import Dataset
-from colabel.data.load import load_dataset, load_recipe, open_source, reopen_passages, resolve_paths
+from colabel.data.load import (
+    has_training_labels,
+    load_dataset,
+    load_recipe,
+    open_source,
+    reopen_passages,
+    resolve_paths,
+)
 from colabel.data.passages import PassageTable
+from colabel.data.pseudo import with_training_queries
 from colabel.data.splits import hide_labels
 
 __all__ = [
@@ -13,10 +21,12 @@ __all__ = [
     "PassageTable",
     "check",
     "convert",
+    "has_training_labels",
     "hide_labels",
     "load_dataset",
     "load_recipe",
     "open_source",
     "reopen_passages",
     "resolve_paths",
+    "with_training_queries",
 ]

@@ -30,6 +30,7 @@ class Dataset:
         dev_from_train: whether dev is a share of the source's training queries that was held out.
         trusted: training query id → passages that people found not relevant: hard negatives that training always
             shows, and to which no teacher gives any probability.
+        pseudo: splits whose queries were made of the passages, as there were no labels.
 
     Labels that were hidden for a study are not part of this interface; only label-quality code may read them,
     through :func:`colabel.data.splits.hidden_labels`.
@@ -45,6 +46,7 @@ class Dataset:
     _hidden: Qrels = dataclasses.field(repr=False, default_factory=dict)
     dev_from_train: bool = False
     trusted: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    pseudo: tuple[str, ...] = ()
 
     @classmethod
     def from_records(

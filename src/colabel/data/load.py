@@ -155,6 +155,14 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
     return dataclasses.replace(source, queries=queries, labels={**labels, **clicked})
 
 
+def has_training_labels(settings: DataSettings) -> bool:
+    """Whether a source has labels to train with, as far as its files' names say; no passage is read."""
+    known, _ = _format_of(settings.source)
+    if known is not None and known.bare:  # it makes its own labels, and opening it takes seconds
+        return True
+    return TRAIN in split_names(open_source(settings).labels)
+
+
 def _format_of(source: str) -> tuple[Format | None, str]:
     """The format that a prefix names and what stands behind it; None and all of it where there is no prefix."""
     prefix, colon, name = source.partition(":")

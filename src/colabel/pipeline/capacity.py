@@ -24,6 +24,7 @@ from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.evaluation.timing import WARMUP
 from colabel.findings.results import TIMED_QUERIES
 from colabel.index.index import choose_engine
+from colabel.pipeline.stages import settle, training_data
 from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
@@ -220,10 +221,11 @@ def report_seconds(recipe: Recipe, systems: int, counts: Counts, rates: Rates) -
 
 def plan_run(recipe: Recipe, *, teacher: str = DEFAULT_LESSON) -> dict[str, Any]:
     """What a run takes, as plain JSON types: passages, stored tokens, bytes on disk, and seconds of each stage."""
+    recipe, _ = settle(recipe)
     system = student_of(teacher, recipe)
     recipe = for_student(recipe, system)
     with tempfile.TemporaryDirectory(prefix="colabel-plan-") as place:
-        data = load_dataset(recipe.data, cache=Path(place) / "data")
+        data = training_data(load_dataset(recipe.data, cache=Path(place) / "data"), recipe)
         rates = measure_rates(recipe, data)
         seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)

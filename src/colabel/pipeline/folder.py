@@ -46,7 +46,7 @@ from colabel.pipeline.preflight import (
     noted_verdicts,
     recipe_note,
 )
-from colabel.pipeline.stages import MEASURES, Layout
+from colabel.pipeline.stages import MEASURES, Layout, training_data
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT
@@ -135,7 +135,7 @@ class Run:
         """The collection with the labels and verdicts that were learned; refused where its passages have changed."""
         try:
             with DryBuilder():
-                loaded = load_dataset(self.recipe.data, cache=self.at.data)
+                loaded = training_data(load_dataset(self.recipe.data, cache=self.at.data), self.recipe)
             learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
             return apply_verdicts(loaded, learned).dataset if learned else loaded
         except Stale:

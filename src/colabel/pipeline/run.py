@@ -26,7 +26,7 @@ from colabel.pipeline.preflight import (
     note_recipe,
     noted_verdicts,
 )
-from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
+from colabel.pipeline.stages import Layout, Stages, settle, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
@@ -73,6 +73,8 @@ def run(
 ) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
 
+    A collection without training labels gets queries made of its passages (``recipe.pseudo``); see :func:`settle`.
+
     Finished stages are reused: the same call continues an interrupted run, and ends at once if all is done. With other
     settings or labels, the earlier result is kept in ``out/versions``, a run folder of its own. Verdicts that the run
     has learned stay learned; :func:`colabel.pipeline.again.run_again` adds the new ones.
@@ -85,6 +87,8 @@ def run(
         minutes: choose steps and evaluations such that the run takes about so long; None: those of the recipe.
         given: settings, as ``section.key``, that are not chosen.
     """
+    recipe, case = settle(recipe)
+    log.info("%s", case)
     system, own = student_and_teacher(teacher, recipe)
     budget = None if minutes is None else Budget(minutes)
     known = noted_verdicts(Path(out))
@@ -127,7 +131,7 @@ def run_system(
         note_recipe(out, recipe, system, verdicts)
         if budget is not None:
             note(out, budget.minutes, chosen, sorted(given))
-        with Stages(recipe, at, progress=progress, builder=builder, **known) as do:
+        with Stages(recipe, at, progress=progress, builder=builder, pseudo=True, **known) as do:
             result = run_stages(do, system)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
             return dataclasses.replace(result, report=page)
@@ -200,10 +204,11 @@ def plain_index(do: Stages) -> Index:
 
 def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
     """θ alone, for ``colabel train``: the first stages of a run; processes of ``torchrun`` train it together."""
+    recipe, _ = settle(recipe)
     check_training(recipe, student=False)
     check_same_settings(Path(out), recipe)
     known = learned(Path(out), noted_verdicts(Path(out)))
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known) as do:
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, pseudo=True) as do:
         data = do.dataset()
         return do.train_theta(data, do.encoder(data), do.bm25(data))
 
@@ -212,12 +217,15 @@ def distil_student(
     recipe: Recipe, out: Path, *, teacher: str | Teacher = DEFAULT_LESSON, progress: Progress = SILENT
 ) -> TrainedModel:
     """A student without its index, for ``colabel distil``; processes of ``torchrun`` train it together."""
+    recipe, _ = settle(recipe)
     system, own = student_and_teacher(teacher, recipe)
     recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
     known = learned(Path(out), noted_verdicts(Path(out)))
-    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, own=own) as do:
+    with Stages(
+        recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, own=own, pseudo=True
+    ) as do:
         return train_student(do, system)
 
 
@@ -238,7 +246,7 @@ def chosen_for_run(
     earlier = noted(at.out, budget.minutes, sorted(given))
     if earlier is not None:
         return earlier[1], None
-    with Stages(recipe, at, builder=DryBuilder(), **known) as dry:
+    with Stages(recipe, at, builder=DryBuilder(), pseudo=True, **known) as dry:
         data = dry.dataset()
         check_labels(data, recipe)
         rates, rows = measure_rates(recipe, data), [(system, recipe.seed)]
@@ -256,7 +264,7 @@ def what_is_left(
 
     The collection that it read is kept in ``builder``; ``known`` are verdicts and a teacher for the stages.
     """
-    with Stages(recipe, at, builder=DryBuilder(), **known) as dry:
+    with Stages(recipe, at, builder=DryBuilder(), pseudo=True, **known) as dry:
         data = dry.dataset()
         check_labels(data, recipe)
         if dry.kept_data:

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
 from colabel.collective import Knowledge, collect
-from colabel.data import Dataset, PassageTable, load_dataset
+from colabel.data import Dataset, PassageTable, has_training_labels, load_dataset, with_training_queries
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
@@ -184,6 +184,7 @@ class Stages:
 
     Attributes:
         at: where everything lies.
+        pseudo: whether a collection without training labels gets training queries made of its passages.
         builder: makes artefacts; a dry one raises :class:`~colabel.artefacts.Stale` at the first that is not there.
         verdicts: what people judged, added to the labels of the training queries.
         own: a teacher object of the user's own.
@@ -199,10 +200,12 @@ class Stages:
         builder: Builder,
         verdicts: Sequence[Verdict] = (),
         own: Teacher | None = None,
+        pseudo: bool = False,
     ) -> None:
         self.recipe, self.at, self.progress, self.builder = recipe, at, progress, builder
         self.verdicts, self.own = verdicts, own
         self.seed = recipe.seed if seed is None else seed
+        self.pseudo = pseudo
         self.kept_data = True
         """Whether the collection is read from its own place: a dry run reads it elsewhere where it is not there yet."""
         self._opens = recipe.compute.engine != "local" and (builder.dry or not is_main_process())
@@ -268,7 +271,10 @@ class Stages:
                 with Builder():
                     return load_dataset(data, cache=self._scratch[-1], progress=self.progress)
 
-        return self._once("data", self.at.data, make)
+        def with_queries() -> Dataset:
+            return training_data(make(), self.recipe) if self.pseudo else make()
+
+        return self._once("data", self.at.data, with_queries)
 
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
@@ -459,19 +465,21 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
+            mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # a query finds its own source without learning
             trusted = trusted_rows(data, known.index)
-            lists = training_lists(
-                queries, rows, scores, positives, teacher, label_mass=settings.label_mass, trusted=trusted
-            )
+            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
             return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 
         return self._once("query side", out, train)
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
-        """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best."""
+        """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.
+
+        It is the default weight where nobody asked the dev queries.
+        """
         bm25, measure, out = self.bm25(data), self.recipe.fit.measure, self.at.hybrid(name)
-        labels = data.labels(DEV) if DEV in data.splits else {}
+        labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}  # they favour words
         judged = data.labels_fingerprint(DEV) if labels else ""
         spec = Spec("hybrid", {"measure": measure}, {"late": late.fingerprint, "bm25": bm25.fingerprint, "dev": judged})
 
@@ -506,6 +514,24 @@ class Stages:
         if not self.builder.dry:
             write_json(self.at.evaluation, evaluation.as_dict())
         return evaluation
+
+
+def settle(recipe: Recipe) -> tuple[Recipe, str]:
+    """The recipe, and in a sentence what will be done; both depend on whether there are training labels.
+
+    Without any, 'train.theta = "auto"' takes the encoder as θ: what pseudo-queries teach is not worth a new index.
+    """
+    name = recipe.data.source
+    if has_training_labels(recipe.data):
+        return recipe, f"{name} has training labels: a student learns from them"
+    if recipe.train.theta == "auto":
+        recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
+    return recipe, f"{name} has no training labels: a student learns from queries that are made of its passages"
+
+
+def training_data(data: Dataset, recipe: Recipe) -> Dataset:
+    """The collection as a recipe trains on it: with pseudo-queries where it has no training labels."""
+    return with_training_queries(data, recipe.pseudo, holdout=recipe.data.holdout, seed=recipe.seed)
 
 
 def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:

@@ -13,6 +13,7 @@ from colabel.errors import SettingsError
 from colabel.settings.declare import Settings, nearest, setting
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@1000")
+PSEUDO_KINDS = ("title", "sentence", "keyphrase", "crop")
 COLUMN_NAMES = (
     "passage_id",
     "passage_title",
@@ -332,8 +333,31 @@ class QuerySideSettings(Settings):
     passages: int = setting(32, low=2, high=1024, help="candidates of each query in a step")
     learning_rate: float = setting(2e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     label_mass: float = setting(
-        0.4, low=0.0, high=1.0, help="share of the target that labelled passages hold; the teacher shares out the rest"
+        0.4,
+        low=0.0,
+        high=1.0,
+        help="share of the target that labelled passages hold; the teacher shares out the rest; 0, as for "
+        "pseudo-queries: they are left out",
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class PseudoSettings(Settings):
+    """``[pseudo]``: training queries made of the passages themselves, where a collection has no training labels."""
+
+    section: ClassVar[str] = "pseudo"
+
+    queries: int = setting(2000, low=1, high=10_000_000, help="pseudo-queries drawn, those held out for dev included")
+    kinds: tuple[str, ...] = setting(
+        PSEUDO_KINDS, help=f"what a passage's queries are made of, some of {', '.join(PSEUDO_KINDS)}"
+    )
+
+    def check(self) -> None:
+        """Refuse an empty list and unknown kinds."""
+        wrong = next((kind for kind in self.kinds if kind not in PSEUDO_KINDS), None)
+        if wrong is not None or not self.kinds:
+            found = f"names '{wrong}'" if wrong is not None else "is empty"
+            raise SettingsError(f"'pseudo.kinds' {found}; expected some of {', '.join(PSEUDO_KINDS)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -411,6 +435,7 @@ class Recipe(Settings):
     distil: DistilSettings = setting(DistilSettings(), help="training of students")
     fit: FitSettings = setting(FitSettings(), help="what both trainings have in common")
     query_side: QuerySideSettings = setting(QuerySideSettings(), help="training of the query side")
+    pseudo: PseudoSettings = setting(PseudoSettings(), help="training queries where there are no labels")
     cross_encoder: CrossEncoderSettings = setting(CrossEncoderSettings(), help="cross-encoder teachers")
     study: StudySettings = setting(StudySettings(), help="the comparison of systems")
     compute: ComputeSettings = setting(ComputeSettings(), help="where the stages run")

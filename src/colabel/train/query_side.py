@@ -100,6 +100,8 @@ def training_lists(
 ) -> Lists:
     """Targets over candidates: ``label_mass`` for the labelled passages, the rest shared out by the teacher.
 
+    Where ``label_mass`` is 0, the labelled passages are left out: the student learns what the teacher says of others.
+
     Args:
         queries: query id → text, in the order of ``rows``.
         start_scores: θ's scores of the candidates.
@@ -125,6 +127,8 @@ def training_lists(
         soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
         mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0)
         target = mass * hard + (1 - mass) * soft
+        if label_mass == 0:
+            rows = np.where(labelled & (mass == 0), -1, rows)
     scores = np.where(free, start_scores, np.nan)
     with np.errstate(invalid="ignore"):
         spread = np.nan_to_num(np.nanstd(scores, axis=1), nan=1.0)
@@ -242,6 +246,7 @@ def train_query_side(
         found = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
         values = {one: float(held.mean()) for one, held in found.items()}
         alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
+        log.info("α = %g%s", alpha, "" if alpha else ": the student is θ")
         _load(encoder, trained, alpha)
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
