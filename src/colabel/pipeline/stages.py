@@ -459,7 +459,7 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-            trusted = trusted_rows(data, known.index)
+            trusted = trusted_rows(data)
             lists = training_lists(
                 queries, rows, scores, positives, teacher, label_mass=settings.label_mass, trusted=trusted
             )
