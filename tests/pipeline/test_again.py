@@ -142,7 +142,7 @@ def test_judged_negatives_are_taught_and_never_trusted_to_a_teacher(recipe: Reci
     dataset = apply_verdicts(load_dataset(recipe.data), [Verdict("q1", "d9", "no", "ann")]).dataset
     rows = np.arange(10, dtype=np.int32)[None]
     drawn = Candidates(
-        *(["q1"], [np.array([3], np.int32)], 40, 0, 0, "f", [(rows, rows.astype(np.float32))]),
+        *(["q1"], [rows[0, 3:4]], [rows[0, 3:4]], 40, 0, 0, "f", [(rows, rows.astype(np.float32))]),
         *(np.zeros((1, 2), np.int32), 8, {0: np.array([30], np.int32)}),
     )
     groups = draw_groups(drawn, count=20, size=4, seed=0)

@@ -65,7 +65,8 @@ class JudgedTeacher:
 
     def __init__(self, teacher: Teacher, dataset: Dataset) -> None:
         held = sorted(dataset.trusted.items())
-        self._rows = {query: dataset.passages.rows(passages) for query, passages in held}
+        ids = dataset.passages.ids
+        self._rows = {query: ids.all_of(ids.rows(passages)) for query, passages in held}
         self._teacher = teacher
         self.name, self.knows = teacher.name, teacher.knows
         self.fingerprint = fingerprint({"teacher": teacher.fingerprint, "trusted": held})

@@ -128,7 +128,8 @@ def _trusted_rows(dataset: Dataset, query_ids: Sequence[str]) -> dict[int, Rows]
     """Query number → rows of its trusted negatives that have a text."""
     found = {}
     for number, query_id in enumerate(query_ids):
-        rows = np.sort(dataset.passages.rows(dataset.trusted.get(query_id, ())))
+        rows = dataset.passages.rows(dataset.trusted.get(query_id, ()))
+        rows = np.sort(dataset.passages.ids.all_of(rows))
         filled = [row for row in rows.tolist() if row >= 0 and dataset.passages[row].full_text]
         if filled:
             found[number] = np.array(filled, dtype=np.int32)
@@ -208,9 +209,8 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
     """Draw ``count`` groups of ``size`` passages.
 
     Negatives are drawn without replacement, labelled positives never. Up to half of them are trusted ones, where a
-    query has any. ``anywhere`` of each group come from the whole
-    collection, the others from the query's candidates. Where these are too few, all are taken and the rest comes from
-    the whole collection, too.
+    query has any. ``anywhere`` of each group come from the whole collection, the others from the query's candidates.
+    Where these are too few, all are taken and the rest comes from the whole collection, too.
     """
     if candidates.passages < size - 1 + max(len(rows) for rows in candidates.labelled):
         raise UsageError(

@@ -160,7 +160,7 @@ def candidate_rows(
     if not found:
         raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
     queries = {query: dataset.queries[query] for query in sorted(found)}
-    labelled, trusted = [found[query] for query in queries], trusted_rows(dataset, knowledge.index)
+    labelled, trusted = [found[query] for query in queries], trusted_rows(dataset)
     parts = [
         _padded(labelled),
         _padded([trusted.get(query, []) for query in queries]),
@@ -178,9 +178,10 @@ def candidate_rows(
     return queries, rows, {query: found[query] for query in queries}
 
 
-def trusted_rows(dataset: Dataset, index: Index) -> dict[str, list[int]]:
+def trusted_rows(dataset: Dataset) -> dict[str, list[int]]:
     """Query id → rows of the passages that people found not relevant."""
-    found = {query: index.store.ids.rows(sorted(held)) for query, held in dataset.trusted.items()}
+    ids = dataset.passages.ids
+    found = {query: ids.all_of(ids.rows(sorted(held))) for query, held in dataset.trusted.items()}
     return {query: rows[rows >= 0].tolist() for query, rows in found.items()}
 
 
