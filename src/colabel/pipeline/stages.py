@@ -465,16 +465,9 @@ class Stages:
         def train() -> TrainedModel:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-<<<<<<< HEAD
             mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # a query finds its own source without learning
-            trusted = trusted_rows(data, known.index)
-            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
-=======
             trusted = trusted_rows(data)
-            lists = training_lists(
-                queries, rows, scores, positives, teacher, label_mass=settings.label_mass, trusted=trusted
-            )
->>>>>>> loop
+            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
             return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
 
