@@ -107,7 +107,9 @@ def test_a_student_of_whole_batches_asks_the_shards(recipe: Recipe, on_ray: Path
         wanted = replace(wanted, fit=replace(recipe.fit, keep="last"))
         shutil.copytree(source, tmp_path / name)
         note_recipe(tmp_path / name, wanted)  # other settings than noted are refused in the folder of a run
-        students[name] = load_file(distil_student(wanted, tmp_path / name).folder / "model.safetensors")
+        students[name] = load_file(
+            distil_student(wanted, tmp_path / name, teacher="collective").folder / "model.safetensors"
+        )
     before = load_file(local / "theta/model.safetensors")
     moved = 0.0
     for key, weights in students["local"].items():

@@ -83,6 +83,9 @@ class Ids(list[str]):
     def rows(self, wanted: Any) -> np.ndarray[Any, Any]:
         return np.array([self.index(one) for one in wanted if one in self], dtype=np.int64)
 
+    def first_of(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return rows
+
 
 def test_queries_are_chosen_by_the_lowest_grade_that_is_measured() -> None:
     """Relevant from grade 2 on, but every grade is a cut-off: a query with passages of grade 1 alone belongs to it."""

@@ -58,7 +58,7 @@ def test_the_command_measures_and_prints(tiny_model: Path, tmp_path: Path, capsy
         'query_length = 12\npassage_length = 24\ndevice = "cpu"\n'
     )
     with pytest.raises(SystemExit):
-        main(["plan", str(tmp_path / "recipe.toml")])
+        main(["plan", str(tmp_path / "recipe.toml"), "--teacher", "collective"])
     shown = capsys.readouterr().out
     assert shown.startswith("40 passages, ")
     assert "student index" in shown

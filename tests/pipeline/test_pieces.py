@@ -96,7 +96,7 @@ def long_run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("chunked")
     recipe = small_recipe(folder / "data", tiny_model)
     recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, chunk=4))
-    run(recipe, folder / "run")
+    run(recipe, folder / "run", teacher="collective")
     return recipe, folder / "run"
 
 

@@ -23,7 +23,7 @@ Client = Callable[..., TestClient]
 def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serve")
     recipe = small_recipe(folder / "caves", tiny_model)
-    run(recipe, folder / "run")
+    run(recipe, folder / "run", teacher="collective")
     return folder / "run"
 
 

@@ -99,8 +99,8 @@ def test_a_table_goes_out_and_comes_back_as_labels(opened: Run, call: Call, tmp_
     filled = [line + said for line, said in zip(lines[1:], ("yes", "n", "", "3"), strict=True)]
     review.write_text("\n".join([lines[0], *filled]) + "\n")
     code, out, err = call("judge", opened.folder, review, "--as", "anna")
-    assert (code, err) == (0, "") and "3 verdicts of anna, 3 of them new" in out
-    assert "0 of them new" in call("judge", opened.folder, review, "--as", "anna")[1]
+    assert (code, err) == (0, "") and "3 new verdicts of anna" in out
+    assert "0 new verdicts" in call("judge", opened.folder, review, "--as", "anna")[1]
     said = opened.verdicts()
     assert [(one.answer, one.grade, one.judge) for one in said] == [
         ("yes", None, "anna"),

@@ -327,7 +327,7 @@ def test_what_does_not_fit_is_refused_before_training(small: Small, tmp_path: Pa
     with pytest.raises(UsageError, match="8 groups of 3 passages were drawn, and the settings ask for 10 of 3"):
         distil(small.dataset, small.encoder, groups, None, tmp_path / "x", settings=longer)
     whole = DistilSettings(**{**SHORT.as_dict(), "scope": "batch"})
-    stored = types.SimpleNamespace(name="ce", fingerprint="f", knows="candidates")
+    stored = types.SimpleNamespace(name="ce", fingerprint="f", knows="candidates", scores=lambda *_: None)
     with pytest.raises(UsageError, match=r"'ce'.*distil\.scope"):
         distil(small.dataset, small.encoder, groups, stored, tmp_path / "x", settings=whole)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'nope' is not a measure"):

@@ -502,8 +502,11 @@ def _choose(
 
 def _interval(differences: FloatArray) -> list[float]:
     """Mean and 95 % interval (normal) of paired differences."""
-    mean, error = float(differences.mean()), 1.96 * float(differences.std(ddof=1)) / max(1, len(differences)) ** 0.5
-    return [mean, mean - error, mean + error] if len(differences) > 1 else [mean, mean, mean]
+    mean = float(differences.mean())
+    if len(differences) < 2:
+        return [mean, mean, mean]
+    error = 1.96 * float(differences.std(ddof=1)) / len(differences) ** 0.5
+    return [mean, mean - error, mean + error]
 
 
 def verdict(model: Path) -> str:
