@@ -394,7 +394,7 @@ class ServedRun:
     def _step(self) -> Step:
         """What helps most now."""
         folder = str(self.run.folder)
-        export = shlex.join(["colabel", "labels", folder, "--with-labels", "--out", "labels.qrels"])
+        again = shlex.join(["colabel", "run", folder])
         if self.queue is None:
             return Step("Search, and judge what you find.", "/search")
         new = self.queue.found()
@@ -404,12 +404,12 @@ class ServedRun:
         right = precision(last)
         if not self.queue.left() or (right.of >= 20 and right.value < _STALE):
             text = f"The suggestions are used up. {new:,} new labels are ready: train again with them."
-            return Step(text, command=export)
+            return Step(text, command=again)
         sampled = estimate_missing(self.queue.candidates, self.queue.sample(), new).sample.of
         if sampled < _ENOUGH:
             text = f"Go on: {sampled} of {_ENOUGH} random pairs are judged, from which on the estimate is of use."
             return Step(text, "/review")
-        return Step(f"Go on, or train again with the {new:,} new labels.", "/review", export)
+        return Step(f"Go on, or train again with the {new:,} new labels.", "/review", again)
 
     def _queue(self) -> Queue:
         if self.queue is None:
