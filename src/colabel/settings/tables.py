@@ -331,9 +331,9 @@ class QuerySideSettings(Settings):
     steps: int = setting(150, low=1, high=10_000_000, help="updates of the weights")
     batch_queries: int = setting(32, low=1, high=4096, help="queries of a step")
     passages: int = setting(32, low=2, high=1024, help="candidates of each query in a step")
-    learning_rate: float = setting(2e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
+    learning_rate: float = setting(5e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")
     label_mass: float = setting(
-        0.4,
+        0.7,
         low=0.0,
         high=1.0,
         help="share of the target that labelled passages hold; the teacher shares out the rest; 0, as for "
