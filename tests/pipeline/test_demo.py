@@ -146,10 +146,10 @@ def test_a_student_of_the_query_side_refuses_another_index(shown: Shown, tmp_pat
     LateInteraction(index, student=result.model).rank(["ice"], 3)
     other = shutil.copytree(result.model, tmp_path / "model")
     manifest = json.loads((other / "manifest.json").read_text())
-    manifest["inputs"]["index"] = "of another collection"
+    manifest["inputs"]["start"] = "another model"
     del manifest["sums"]  # as an earlier version would have written it
     (other / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UsageError, match="another index"):
+    with pytest.raises(UsageError, match="an index of another model"):
         LateInteraction(index, student=other)
 
 

@@ -457,13 +457,15 @@ def test_a_transferred_hybrid_joins_words_with_the_weight_of_the_study(
     wanted: Recipe, done: Done, recipe: Recipe, tmp_path: Path
 ) -> None:
     out = shutil.copytree(done[0], tmp_path / "study")
-    chosen = replace(wanted.study, systems=("colbert", "hybrid"), seeds=1, repeated=(), sweep=False)
-    study(replace(wanted, study=chosen), out)
+    chosen = replace(wanted.study, systems=("colbert", "hybrid", "hn-query"), seeds=1, repeated=(), sweep=False)
+    study(replace(wanted, study=chosen, query_side=replace(wanted.query_side, steps=2)), out)
     data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
     transfer(out, data, tmp_path / "out")
     plain, joined = (read_run_file(tmp_path / "out" / "runs" / name) for name in ("colbert", "hybrid"))
     assert plain.keys() == joined.keys()
     assert plain != joined
+    indexes = {path.name for path in (tmp_path / "out" / "indexes").iterdir()}
+    assert indexes == {"colbert"}, "a student of the query side searches the passages as θ encodes them"
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,8 @@ class Transfer(Rows):
             late = cast(LateInteraction, self.ranker(parse_system(system.hybrid_of)))
             weight = float(read_manifest(self._source.hybrid(system.slug)).counts["weight"])
             return Hybrid(late, self.stages.bm25(self.dataset), weight, name=system.slug)
+        if system.query_side:
+            return LateInteraction(self._theta_index(), system.slug, student=self._source.model(system))
         if system.student:
             return LateInteraction(self._index(system.made_as, self._source.model(system)), system.slug)
         if "theta" not in system.needs:

@@ -49,10 +49,11 @@ class LateInteraction:
         self._read: dict[tuple[str, ...], torch.Tensor] = {}
         if student is not None:
             manifest = read_manifest(student)
-            if manifest.inputs.get("index") != index.fingerprint:
+            encoder = read_manifest(index.folder / "encoder")
+            if manifest.inputs.get("start") != encoder.inputs.get("weights"):
                 raise UsageError(
-                    f"{student} was trained to search another index than {index.folder}; "
-                    "give it the index of its own run"
+                    f"{student} was trained to search an index of another model than {index.folder}; "
+                    "give it the index of its own run, or one that θ of this run has made"
                 )
             self.fingerprint = fingerprint([index.fingerprint, manifest.fingerprint])
 
