@@ -106,6 +106,11 @@ def test_modules_import_only_to_their_left() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_two_modules_share_a_name() -> None:
+    names = [path.stem for path in ROOT.rglob("*.py") if not path.stem.startswith("__")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_third_party_libraries_stay_in_their_rooms() -> None:
     wrong = []
     for module, tree in modules():
@@ -127,6 +132,8 @@ def test_hidden_labels_are_read_by_label_quality_code_alone() -> None:
             if isinstance(node, ast.Constant):
                 names = {node.value} & {"_hidden", "hidden_labels"} if isinstance(node.value, str) else set()
             assert not names & ({"_hidden", "hidden_labels", "hidden"} - allowed), f"{module} reads hidden labels"
+            ceiling = module == "colabel.pipeline.stages"  # the row of a study that shows what all labels would reach
+            assert ceiling or "with_hidden_labels" not in names, f"{module} trains on hidden labels"
 
 
 def test_exports_exist_and_type_checkers_see_the_same() -> None:

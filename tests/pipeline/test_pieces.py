@@ -18,8 +18,8 @@ from colabel.data.splits import TRAIN
 from colabel.index.shards import LocalShards, build_sharded, plan_shards
 from colabel.pipeline.stages import Layout, Stages
 from colabel.ranking import Bm25, Hybrid, LateInteraction
+from colabel.ranking.labelled_pieces import positive_rows
 from colabel.ranking.late_interaction import search
-from colabel.ranking.pieces import positive_rows
 from colabel.settings import ComputeSettings, DataSettings, RankSettings
 from colabel.teachers.score_file import ScoreFileTeacher
 from tests.pipeline.small import small_recipe

@@ -1,4 +1,4 @@
-"""Check everything that artefacts hold, and say how to have damaged ones made again."""
+"""Check every file of every artefact, and say which command rebuilds the damaged ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKS = {"transfer.json": "transfer", "recipe.json": "run", "knowledge.json": "
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """A damaged file, what is the matter with it, and how to have it made again."""
+    """A damaged file, what is wrong with it, and the command that rebuilds it."""
 
     file: str
     problem: str
@@ -112,15 +112,13 @@ def _problems(folder: Path, manifest: Manifest, known: dict[tuple[int, int], str
 
 
 def _remedy(folder: Path, stage: str) -> str:
-    """How to have an artefact made again: the command of the run, study or index around it, else of its stage."""
+    """The command that rebuilds an artefact: that of the run, study or index around it, else of its stage."""
     delete = f"delete {folder} and repeat the"
     for file, command in _MARKS.items():
         for outer in folder.absolute().parents:
             if (outer / file).is_file():
                 if outer.parent.name == "versions":
-                    return (
-                        "an earlier version is not made again: repeat `colabel run` with its settings in a new folder"
-                    )
+                    return "an earlier version is not rebuilt: repeat `colabel run` with its settings in a new folder"
                 study = command == "run" and ((outer / "study.json").exists() or any(outer.glob("seed-*")))
                 return f"{delete} `colabel {'study' if study else command}` that wrote {outer}"
     return f"{delete} `colabel {_MAKES[stage]}` that wrote it" if stage in _MAKES else f"{delete} command that wrote it"

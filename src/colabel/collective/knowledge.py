@@ -31,8 +31,8 @@ from colabel.errors import ArtefactError, DataError, SettingsError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranking, open_ranking, rank
+from colabel.ranking.labelled_pieces import positive_rows
 from colabel.ranking.late_interaction import Hit, hits
-from colabel.ranking.pieces import positive_rows
 from colabel.settings import CollectiveSettings
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
 from colabel.progress import SILENT, Progress
-from colabel.ranking.pieces import row_finder
+from colabel.ranking.labelled_pieces import row_finder
 from colabel.settings import LabelSettings
 from colabel.teachers.protocol import Teacher
 

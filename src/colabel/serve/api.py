@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from colabel import __version__
 from colabel.errors import ColabelError, DataError
-from colabel.serve import records
+from colabel.serve import api_records as records
 from colabel.serve.served import ServedRun
 
 MOST_WAITING = 64

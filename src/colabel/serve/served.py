@@ -24,10 +24,7 @@ from colabel.labels.verdict_files import graded
 from colabel.labels.verdicts import TYPED, Decision, check_judge
 from colabel.pipeline.folder import Run, list_runs
 from colabel.serve import evidence
-from colabel.serve.estimates import agreements, estimate_missing, precision
-from colabel.serve.evidence import Match, Segment, Word, marked, piece_spans, words_of
-from colabel.serve.queue import Pair, Queue
-from colabel.serve.records import (
+from colabel.serve.api_records import (
     Bar,
     Health,
     HitView,
@@ -46,6 +43,9 @@ from colabel.serve.records import (
     VerdictResponse,
     VerdictView,
 )
+from colabel.serve.estimates import agreements, estimate_missing, precision
+from colabel.serve.evidence import Match, Segment, Word, marked, piece_spans, words_of
+from colabel.serve.queue import Pair, Queue
 from colabel.types import Passage
 
 log = logging.getLogger(__name__)

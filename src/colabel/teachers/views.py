@@ -34,7 +34,7 @@ from colabel.index import Index
 from colabel.maxsim import fold_weights
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.hybrid import standardise
-from colabel.ranking.pieces import positive_rows
+from colabel.ranking.labelled_pieces import positive_rows
 from colabel.teachers.protocol import FloatArray, IntArray, Knows
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from colabel.data.string_table import StringTable
 from colabel.errors import DataError, UsageError
 from colabel.index.store import allow_open_files
 from colabel.ranking import Ranking
-from colabel.ranking.pieces import positive_rows
+from colabel.ranking.labelled_pieces import positive_rows
 from colabel.settings import DistilSettings, TrainSettings
 
 log = logging.getLogger(__name__)
