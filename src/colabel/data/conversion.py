@@ -18,12 +18,13 @@ from colabel.progress import SILENT, Progress, track
 from colabel.types import Passage, Qrels
 
 
-def convert(dataset: Dataset, out: Path, to: str = "beir", *, progress: Progress = SILENT) -> Manifest:
+def convert(dataset: Dataset, out: Path | str, to: str = "beir", *, progress: Progress = SILENT) -> Manifest:
     """Write ``dataset`` to the folder ``out`` as ``beir``, ``trec`` or ``msmarco``, whole or not at all.
 
     The splits are those that colabel works with: leaked queries are left out, a missing dev split is held out.
     Hidden labels go to ``hidden/train.tsv`` in BEIR form; the other formats have no place for them and refuse.
     """
+    out = Path(out)
     writers = {"beir": _write_beir, "trec": _write_trec, "msmarco": _write_msmarco}
     if to not in writers:
         raise UsageError(f"cannot convert to '{to}'; expected one of {', '.join(sorted(writers))}")
