@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,14 @@ def test_exports_exist_and_type_checkers_see_the_same() -> None:
     assert seen == colabel._HOMES
     with pytest.raises(AttributeError, match="nonsense"):
         colabel.nonsense  # noqa: B018
+
+
+def test_public_functions_take_paths_as_strings_too() -> None:
+    for name in colabel.__all__:
+        function = getattr(colabel, name)
+        if inspect.isfunction(function):
+            for one in inspect.signature(function).parameters.values():
+                assert one.annotation not in ("Path", "Path | None") or one.name == "cache", f"{name}({one.name}=…)"
 
 
 def test_import_is_cheap() -> None:

@@ -90,7 +90,7 @@ class Knowledge:
 def collect(
     dataset: Dataset,
     index: Index,
-    out: Path,
+    out: Path | str,
     *,
     settings: CollectiveSettings | None = None,
     split: str = TRAIN,
@@ -110,6 +110,7 @@ def collect(
     Example:
         >>> knowledge = collect(dataset, index, Path("knowledge"))  # doctest: +SKIP
     """
+    out = Path(out)
     settings = settings or CollectiveSettings()
     if split != TRAIN and settings.feedback != "top":
         log.info(

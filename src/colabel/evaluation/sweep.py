@@ -89,7 +89,7 @@ class SweepPoint(Plain):
 def sweep(
     dataset: Dataset,
     index: Index,
-    out: Path,
+    out: Path | str,
     *,
     settings: CollectiveSettings | None = None,
     grid: Grid | None = None,
@@ -108,6 +108,7 @@ def sweep(
         full: every combination instead.
         rerank: rescore the first ranking's candidates instead of searching again.
     """
+    out = Path(out)
     base = (settings or CollectiveSettings()).with_feedback("top")
     index.check_collection(dataset.passages)
     if not dataset.labels(split):

@@ -51,7 +51,7 @@ EXACT_LIMIT = 1_500_000
 
 def build_index(
     dataset: Dataset,
-    out: Path,
+    out: Path | str,
     *,
     data: DataSettings | None = None,
     encoder: EncoderSettings | None = None,
@@ -62,6 +62,7 @@ def build_index(
 
     ``data`` is remembered, so that :func:`Index.open` can show the passages' text.
     """
+    out = Path(out)
     check_place(out)
     encoder, index = encoder or EncoderSettings(), index or IndexSettings()
     model = functools.cache(lambda: open_encoder(out / "encoder", encoder))  # a finished index loads none

@@ -36,7 +36,7 @@ _BATCH = 256  # examples held at once: 256 queries with 32 passages of 180 token
 def export_labels(
     labels: Labels,
     dataset: Dataset,
-    out: Path,
+    out: Path | str,
     format: str,
     *,
     temperature: float = 1.0,
@@ -54,6 +54,7 @@ def export_labels(
             temperature of 1 sees the same targets.
         passages: passages per query in hf and pylate. None: the number up to 32 that keeps most pairs.
     """
+    out = Path(out)
     if format not in FORMATS:
         raise UsageError(f"'{format}' is no export format; expected one of {', '.join(FORMATS)}")
     if not temperature > 0:

@@ -47,7 +47,7 @@ def label(
     knowledge: Knowledge,
     dataset: Dataset,
     teacher: Teacher,
-    out: Path,
+    out: Path | str,
     *,
     settings: LabelSettings | None = None,
     only: PairChoice | None = None,
@@ -62,6 +62,7 @@ def label(
     Args:
         only: which pairs the teacher scores; the others get NaN. None: all.
     """
+    out = Path(out)
     settings = settings or LabelSettings()
     check_inputs(knowledge, dataset, settings)
     pairs = "all" if only is None else only.fingerprint

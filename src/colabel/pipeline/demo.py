@@ -150,7 +150,7 @@ Part = Chosen | Indexed | Searched | Suspected | Training | DemoResult
 
 
 def demo(
-    out: Path,
+    out: Path | str,
     *,
     minutes: float | None = None,
     full: bool = False,
@@ -169,6 +169,7 @@ def demo(
         overrides: settings other than those of the demo's recipe, as ``section.key=value``.
         show: is given each part of the story as soon as it is there.
     """
+    out = Path(out)
     with hold_folder(out, "study"):
         story = _Story(out, minutes, full, overrides, progress, show)
         story.choose_size()

@@ -52,7 +52,7 @@ MANIFEST_FILE = "study.manifest.json"
 
 def study(
     recipe: Recipe,
-    out: Path,
+    out: Path | str,
     *,
     recipe_text: str = "",
     minutes: float | None = None,
@@ -68,6 +68,7 @@ def study(
         minutes: choose steps and evaluations such that the study takes about so long; None: those of the recipe.
         given: settings, as ``section.key``, that are not chosen.
     """
+    out = Path(out)
     check_training(recipe)
     budget = None if minutes is None else Budget(minutes)
     rows, rates = Study(recipe, out, budget.watch(progress) if budget else progress), None

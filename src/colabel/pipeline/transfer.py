@@ -30,9 +30,9 @@ from colabel.teachers import CrossEncoderTeacher
 
 
 def transfer(
-    source: Path,
+    source: Path | str,
     data: DataSettings,
-    out: Path,
+    out: Path | str,
     *,
     systems: Sequence[str] = (),
     measures: Sequence[str] = (),
@@ -49,6 +49,7 @@ def transfer(
         systems: some of its systems; empty: all.
         measures: other ones than the study's, such as ``RR(rel=2)@10`` for another scale of grades.
     """
+    source, out = Path(source), Path(out)
     if out.resolve() == source.resolve():
         raise UsageError(f"{out} is the study itself; choose another folder for its transfer")
     if (out / RECIPE_FILE).exists():

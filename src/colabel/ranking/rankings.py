@@ -92,7 +92,7 @@ class Ranking:
 def rank(
     ranker: Ranker,
     queries: Mapping[str, str],
-    out: Path,
+    out: Path | str,
     *,
     depth: int = 1000,
     only: Sequence[str] | None = None,
@@ -110,6 +110,7 @@ def rank(
         tag: the system's name in the run file, without white space; default: the ranker's.
         run_file: whether to write ``run.trec`` for other programs; rankings that only later stages read need none.
     """
+    out = Path(out)
     allowed = allowed_rows(ranker.ids, only, exclude)
     settings = {"ranker": ranker.name, "depth": depth, "filtered": allowed is not None}
     inputs = {"ranker": ranker.fingerprint, "queries": fingerprint(list(queries.items()))}  # blocks go by position

@@ -58,12 +58,13 @@ class ReportFiles:
     metrics: Path
 
 
-def report(folder: Path) -> ReportFiles:
+def report(folder: Path | str) -> ReportFiles:
     """Render the study in a folder again, without computing anything; the same study gives the same bytes.
 
     Raises:
         ArtefactError: the folder holds no ``study.json``, or one that cannot be read.
     """
+    folder = Path(folder)
     return write_report(read_study(folder), folder)
 
 
