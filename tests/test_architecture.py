@@ -50,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "ir_datasets": {"data"},
     "datasets": {"data", "labels", "train"},
     "ray": {"cluster"},
+    "duckdb": {"data"},
     "click": {"cli"},
     "rich": {"cli"},
     "matplotlib": {"reporting"},

@@ -61,6 +61,14 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     emit(next_command("search", out, "your question"))
 
 
+_where_option = click.option(
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="Rank only passages whose metadata fulfil a condition of SQL, such as \"brand = 'Acme' and price < 30\".",
+)
+
+
 def _prf_options(function: F) -> F:
     """--prf and --beta."""
     beta = click.option("--beta", type=click.FloatRange(min=0), help="β of --prf; default: collective.beta.")
@@ -97,13 +105,16 @@ def _prf_ranker(
 
       colabel rank my-collection/ --index my-index/ --split test --out runs/zero-shot
 
-      colabel rank my-collection/ --index my-index/ --prf ranker --beta 0.5 --out runs/colbert-prf""",
+      colabel rank my-collection/ --index my-index/ --prf ranker --beta 0.5 --out runs/colbert-prf
+
+      colabel rank products.csv --bm25 --where "price < 30" --set data.queries=queries.jsonl --out runs/cheap""",
 )
 @options.dataset_argument
 @click.option("--index", "index_folder", type=FOLDER, help="An index that `colabel index` wrote.")
 @click.option("--bm25", is_flag=True, help="Rank with BM25 instead of an index.")
 @options.split_option("test", "Whose queries are ranked.")
 @_prf_options
+@_where_option
 @options.out_option("Folder of the ranking.")
 def rank_command(
     dataset: str,
@@ -113,10 +124,12 @@ def rank_command(
     split: str,
     prf: str | None,
     beta: float | None,
+    where: str,
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.rank`."""
     from colabel import Bm25, LateInteraction, rank
+    from colabel.data.metadata import Metadata
 
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
@@ -127,12 +140,14 @@ def rank_command(
         ranker: Any
         if index_folder is None:
             ranker = Bm25(loaded.passages, recipe.rank, scratch / "bm25", progress)
+            only = Metadata.of(loaded.passages).select(where) if where else None
         else:
             index = engine.open_index(index_folder, loaded.passages)
             index.check_collection(loaded.passages)
             expanded = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress)
             ranker = expanded or LateInteraction(index, progress=progress)
-        ranking = rank(ranker, loaded.split_queries(split), out, depth=recipe.rank.depth, progress=progress)
+            only = index.where(where) if where else None
+        ranking = rank(ranker, loaded.split_queries(split), out, depth=recipe.rank.depth, only=only, progress=progress)
     emit(f"{ranking.run_file}: {len(ranking):,} queries")
     emit(next_command("evaluate", dataset, out, "--split", split))
 
@@ -148,9 +163,17 @@ def rank_command(
     "BM25.",
 )
 @_prf_options
+@_where_option
 @options.json_option
 def search_command(
-    folder: Path, text: str | None, count: int, ranker: str | None, prf: str | None, beta: float | None, as_json: bool
+    folder: Path,
+    text: str | None,
+    count: int,
+    ranker: str | None,
+    prf: str | None,
+    beta: float | None,
+    where: str,
+    as_json: bool,
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 
@@ -162,6 +185,8 @@ def search_command(
       colabel search runs/mine --ranker bm25
 
       colabel search my-index/ "how are glacier caves formed" --prf ranker --beta 0.5
+
+      colabel search my-index/ "blue shirt" --where "brand = 'Acme' and price < 30"
     """
     from colabel import CollectiveSettings, Index, open_run, search
 
@@ -174,7 +199,7 @@ def search_command(
     if chosen is None and run is not None:
         chosen = run.ranker(ranker or _RANKERS[0])
     for question in _questions() if text is None else (text,):
-        hits = search(index, question, count, ranker=chosen)
+        hits = search(index, question, count, ranker=chosen, where=where)
         matches = _matches(index, run, ranker, question, hits[:_HIGHLIGHTED])
         matches += [[] for _ in hits[_HIGHLIGHTED:]]
         if as_json:

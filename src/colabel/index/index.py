@@ -5,6 +5,7 @@ tokens/    the token store
 ivf/       the approximate index (engine ivf)
 lookup/    the look-up of nearest tokens, once it was needed
 data/      offsets of the passages in their files
+metadata/  what else the collection says of its passages, for filters
 index.json the settings with which it was built
 """
 
@@ -19,15 +20,17 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import assemble, fingerprint, read_manifest, refuse_foreign
+from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign
+from colabel.artefacts.build import current_builder
 from colabel.artefacts.sums import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
+from colabel.data.metadata import Metadata
 from colabel.data.pieces import best_documents
 from colabel.encode import Encoder, open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError, UsageError
@@ -44,7 +47,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 SETTINGS_FILE = "index.json"
-_PARTS = ("encoder", "tokens", "ivf", "lookup", "data", "statistics", "shards", "shard-*")
+_PARTS = ("encoder", "tokens", "ivf", "lookup", "data", "metadata", "statistics", "shards", "shard-*")
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -77,7 +80,7 @@ def build_index(
         return {"engine": engine, "data": None if data is None else resolve_paths(data).as_dict()}
 
     assemble(out, SETTINGS_FILE, make)
-    return Index(out, passages=dataset.passages, encoder=model)
+    return Index(out, passages=dataset.passages, encoder=model).keep_metadata()
 
 
 def check_place(out: Path) -> None:
@@ -163,6 +166,37 @@ class Index:
         """Refuse passages other than those that were indexed."""
         if passages.fingerprint != self.store.manifest.inputs.get("passages"):
             raise DataError(f"the collection is not the one that {self.folder} was built from; build the index again")
+
+    @cached_property
+    def metadata(self) -> Metadata:
+        """What the collection says of its passages besides their text; kept in the index's folder."""
+        passages = str(self.store.manifest.inputs["passages"])
+        try:
+            build(
+                self.folder / "metadata", Spec("metadata", {}, {"passages": passages}), lambda s: self._read().save(s)
+            )
+        except (ArtefactError, OSError) as error:
+            log.info("metadata is not kept: %s", error)
+            return self._read()
+        return Metadata.open(self.folder / "metadata")
+
+    def _read(self) -> Metadata:
+        if self.passages is None:
+            raise DataError(f"{self.folder} holds no metadata and its collection is gone; build the index again")
+        return Metadata.of(self.passages)
+
+    def keep_metadata(self) -> Self:
+        """Write the metadata while the passages are here; done at the end of every build."""
+        if not current_builder().dry:
+            _ = self.metadata
+        return self
+
+    def where(self, condition: str) -> npt.NDArray[np.bool_]:
+        """Which rows a condition of SQL over the metadata holds for, such as ``brand = 'Acme' and price < 30``.
+
+        The mask, bool [passages], is what ``allowed`` takes in :meth:`search` and in every ranker.
+        """
+        return self.metadata.select(condition)
 
     @cached_property
     def ivf(self) -> IvfIndex:

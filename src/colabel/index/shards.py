@@ -351,7 +351,7 @@ def build_sharded(
         }
 
     assemble(out, SETTINGS_FILE, make)
-    return ShardedIndex(out, shards, passages=dataset.passages)
+    return ShardedIndex(out, shards, passages=dataset.passages).keep_metadata()
 
 
 def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:

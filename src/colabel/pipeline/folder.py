@@ -185,13 +185,13 @@ class Run:
             return self.bm25
         raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
 
-    def search(self, texts: str | Sequence[str], k: int = 10, *, ranker: str = "hybrid") -> Found:
-        """The k best passages for a text, or for each of several."""
+    def search(self, texts: str | Sequence[str], k: int = 10, *, ranker: str = "hybrid", where: str = "") -> Found:
+        """The k best passages for a text, or for each of several; ``where`` as in :func:`colabel.search`."""
         asked = (texts,) if isinstance(texts, str) else tuple(texts)
         if k < 1:
             raise UsageError(f"k is {k}; expected 1 or more")
         chosen = self.ranker(ranker)
-        rows, scores = chosen.rank(asked, min(k, len(chosen.ids)))
+        rows, scores = chosen.rank(asked, min(k, len(chosen.ids)), self.index.where(where) if where else None)
         ids = np.array([[chosen.ids[row] if row >= 0 else "" for row in line] for line in rows.tolist()], dtype=np.str_)
         return Found(asked, ids.reshape(rows.shape), scores, rows, self.index)
 

@@ -116,10 +116,13 @@ class Hit:
         return dataclasses.asdict(self)
 
 
-def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None) -> list[Hit]:
-    """The k best passages for a text, with their contents; by MaxSim, or by another ranker of this index."""
+def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None, where: str = "") -> list[Hit]:
+    """The k best passages for a text, with their contents; by MaxSim, or by another ranker of this index.
+
+    ``where`` is a condition over the passages' metadata, such as ``brand = 'Acme' and price < 30``.
+    """
     ranker = ranker or LateInteraction(index, strict=True)
-    rows, scores = ranker.rank([text], min(k, len(index.store)))
+    rows, scores = ranker.rank([text], min(k, len(index.store)), index.where(where) if where else None)
     return hits(index, rows[0], scores[0])
 
 

@@ -95,7 +95,7 @@ def rank(
     out: Path | str,
     *,
     depth: int = 1000,
-    only: Sequence[str] | None = None,
+    only: Sequence[str] | npt.NDArray[np.bool_] | None = None,
     exclude: Sequence[str] | None = None,
     tag: str = "",
     run_file: bool = True,
@@ -105,7 +105,7 @@ def rank(
 
     Args:
         depth: passages per query.
-        only: rank none but these passage ids.
+        only: rank none but these passage ids, or the rows of a mask such as :meth:`colabel.Index.where` gives.
         exclude: leave these passage ids out.
         tag: the system's name in the run file, without white space; default: the ranker's.
         run_file: whether to write ``run.trec`` for other programs; rankings that only later stages read need none.
@@ -133,12 +133,15 @@ def open_ranking(folder: Path) -> Ranking:
 
 
 def allowed_rows(
-    ids: StringTable, only: Sequence[str] | None, exclude: Sequence[str] | None
+    ids: StringTable, only: Sequence[str] | npt.NDArray[np.bool_] | None, exclude: Sequence[str] | None
 ) -> npt.NDArray[np.bool_] | None:
-    """A mask over rows from lists of ids; None where every passage is allowed."""
+    """A mask over rows from lists of ids, or from a mask and such a list; None where every passage is allowed."""
     if only is None and not exclude:
         return None
-    allowed = np.full(len(ids), only is None)
+    if isinstance(only, np.ndarray):
+        allowed, only = only.copy(), ()
+    else:
+        allowed = np.full(len(ids), only is None)
     for wanted, value in ((only or (), True), (exclude or (), False)):
         rows = ids.rows(wanted)
         if (rows < 0).any():
