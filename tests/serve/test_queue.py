@@ -26,7 +26,7 @@ def judge(queue: Queue, count: int, answer: str = "no") -> list[tuple[Pair, Verd
     given: list[tuple[Pair, Verdict]] = []
     for _ in range(count):
         for pair in queue.next("ann"):
-            source = queue.source_of(pair.query_id, pair.passage_id)
+            source = queue.source_of(pair.query_id, pair.passage_id, "ann")
             verdict = Verdict(pair.query_id, pair.passage_id, answer, "ann", source=source)  # type: ignore[arg-type]
             given.append((pair, verdict))
         said = [verdict for _, verdict in given]
@@ -111,3 +111,30 @@ def test_labels_below_the_mean_of_the_others_are_doubtful() -> None:
     teacher = np.array([[1.0, 4.0, 2.0, 5.0]], np.float32)
     block = LabelBlock(["q"], np.array([[0, 1, 2, 3]], np.int32), teacher, teacher / 2.5, flags)
     assert doubt_values(block, (flags & Flag.LABELLED) == 0).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+
+
+def test_a_share_is_shown_to_a_second_judge_and_disputes_to_everybody(opened: Run) -> None:
+    queue = Queue(opened.labels, opened.knowledge, opened.dataset, double=0.5)
+    given = [verdict for _, verdict in judge(queue, 12)]
+    assert "double" not in {one.source for one in given}, "nobody judges a pair twice"
+    pairs = {(one.query_id, one.passage_id) for one in given}
+    for _ in range(40):
+        (pair,) = queue.next("bob")
+        source = queue.source_of(pair.query_id, pair.passage_id, "bob")
+        assert (source == "double") == ((pair.query_id, pair.passage_id) in pairs)
+        given.append(Verdict(pair.query_id, pair.passage_id, "yes", "bob", source=source, id=len(given)))
+        queue.update(given, decide(given))
+    double = [one for one in given if one.source == "double"]
+    assert 2 <= len(double) <= 10, "about half of twelve"
+    assert set(queue.disputed()) == {(one.query_id, one.passage_id) for one in double}
+    for name in ("ann", "bob", "cy"):
+        assert queue.to_settle(name) == queue.disputed()
+    first = queue.to_settle("ann")[0]
+    for answer, left in (("no", len(double)), ("yes", len(double) - 1)):
+        source = queue.source_of(*first, "ann")
+        assert source == "disagreement"
+        kept = [one for one in given if (one.query_id, one.passage_id, one.judge) != (*first, "ann")]
+        now = [*kept, Verdict(*first, answer, "ann", source=source, id=1000)]  # type: ignore[arg-type]
+        queue.update(now, decide(now))
+        assert len(queue.disputed()) == left and first not in queue.to_settle("ann")
+        queue.update(given, decide(given))

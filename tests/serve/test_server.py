@@ -128,3 +128,32 @@ def test_a_version_shares_the_verdicts_of_its_run(opened: Run) -> None:
         if path.name != "versions":
             (place / path.name).symlink_to(path)
     assert Run(place).verdict_store.path == opened.folder / "verdicts" / "verdicts.sqlite"
+
+
+def test_a_program_judges_a_run_and_goes_on_where_it_was_stopped(opened: Run, call: Call, tmp_path: Path) -> None:
+    script = tmp_path / "mine.py"
+    body = """import json, sys
+for number, line in enumerate(sys.stdin):
+    if number == {0}: sys.exit(4)
+    asked = json.loads(line)
+    answer = {{"verdict": "yes" if asked["guidelines"] else "no", "reason": asked["query"]}}
+    print(json.dumps({{**asked, **answer}}), flush=True)
+"""
+    command = f"{sys.executable} {script}"
+    best = opened.missing(6)
+    opened.judge([(one.query_id, one.passage_id, "yes") for one in best[:2]], "ann")
+    (opened.folder / "guidelines.md").write_text("Relevant means that it answers.")
+    script.write_text(body.format(3))
+    code, _, err = call("judge", opened.folder, "--command", command, "--limit", 4)
+    assert code == 1 and "code 4" in err
+    script.write_text(body.format(99))
+    code, out, _ = call("judge", opened.folder, "--command", command, "--limit", 4)
+    assert code == 0 and "3 new verdicts of program:mine, who has given 6" in out
+    assert "people decided 2 of these pairs as well: the same on 2" in out
+    assert "0 new verdicts" in call("judge", opened.folder, "--command", command, "--limit", 4)[1]
+    assert {one.judge for one in opened.verdicts()} == {"ann"}, "never mixed in silently"
+    assert all(one.reason for one in opened.verdicts(programs=True) if one.by_program)
+    assert "2 labels" in call("labels", opened.folder, "--out", tmp_path / "people.qrels")[1]
+    assert "6 labels" in call("labels", opened.folder, "--programs", "--out", tmp_path / "all.qrels")[1]
+    assert call("judge", opened.folder)[0] == 2
+    assert call("judge", opened.folder, "--command", "no-such-program-at-all")[0] == 2

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 @click.option("--out", type=FOLDER, help=f"{RUN_OUT} Left out where DATASET is a run.")
 @options.teacher_option
 @options.minutes_option
+@click.option("--programs", is_flag=True, help="Where DATASET is a run: also learn what programs judged.")
 def run_command(
-    dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str, minutes: float | None
+    dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str, minutes: float | None, programs: bool
 ) -> None:
     """Thin call of :func:`colabel.run`, or of :func:`colabel.pipeline.again.run_again`."""
     from colabel import run
@@ -55,10 +56,12 @@ def run_command(
         source = click.get_current_context().get_parameter_source("teacher")
         chosen = source is not None and source.name == "COMMANDLINE"
         if out is not None or overrides or chosen or minutes is not None:
-            raise click.UsageError(f"{dataset} is a run with settings of its own; leave out all options")
+            raise click.UsageError(f"{dataset} is a run with settings of its own; leave out all options but --programs")
         with terminal_progress() as progress:
-            emit("\n".join(again_lines(run_again(dataset, progress=progress))))
+            emit("\n".join(again_lines(run_again(dataset, programs=programs, progress=progress))))
         return
+    if programs:
+        raise click.UsageError("--programs is for training a run again; DATASET is no run")
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     recipe, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)

@@ -8,7 +8,7 @@ from colabel.labels.missing import ORDERS, MissingLabel, find_missing, missing_l
 from colabel.labels.missing import check_missing_file, remembered_knowledge, write_missing  # isort: skip
 from colabel.labels.statistics import LabelReport, probabilities, report_labels
 from colabel.labels.verdict_files import read_review, write_verdicts
-from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide
+from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide, of_people
 
 __all__ = [
     "FORMATS",
@@ -29,6 +29,7 @@ __all__ = [
     "find_missing",
     "label",
     "missing_labels",
+    "of_people",
     "open_labels",
     "probabilities",
     "read_review",

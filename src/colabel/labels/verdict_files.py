@@ -1,9 +1,10 @@
-"""Verdicts as files: labels for other programs, and tables that a person filled in a spreadsheet."""
+"""Verdicts as files: labels for other programs, tables that a person filled in, and what other programs judged."""
 
 from __future__ import annotations
 
 import csv
 import getpass
+import hashlib
 import json
 import math
 import re
@@ -18,7 +19,7 @@ from colabel.data.splits import normalise_query
 from colabel.data.text_lines import Row
 from colabel.errors import DataError, UsageError
 from colabel.labels.verdicts import HIGHEST_GRADE, TYPED, Answer, Verdict, VerdictStore, check_judge, decide, typed_id
-from colabel.types import Qrel, Qrels
+from colabel.types import Passage, Qrel, Qrels
 
 _KINDS = (".qrels", ".txt", ".trec", ".tsv", ".jsonl")
 
@@ -88,12 +89,34 @@ def graded(grade: int, relevant_from: int) -> tuple[Answer, int]:
     return ("yes" if grade >= max(1, relevant_from) else "no"), grade
 
 
+def parse_record(record: Mapping[str, Any], relevant_from: int = 1) -> tuple[Answer, int | None, str]:
+    """Answer, grade and reason of a JSON record: ``verdict`` (yes, no, unsure, 0 to 3), or ``grade`` or ``judgment``.
+
+    >>> parse_record({"verdict": "no", "reason": "another drug"}), parse_record({"judgment": 3})
+    (('no', None, 'another drug'), ('yes', 3, ''))
+    """
+    said = next((record[name] for name in _SAID if record.get(name) is not None), None)
+    if isinstance(said, bool):
+        said = "yes" if said else "no"
+    answer = parse_answer(_text(said), relevant_from)
+    if answer is None:
+        raise ValueError(f"it has no verdict; expected one of the keys {', '.join(_SAID)}")
+    return *answer, _text(next((record[name] for name in _WHY if record.get(name)), ""))[:_LONGEST_REASON]
+
+
+_SAID, _WHY = ("verdict", "grade", "judgment"), ("reason", "reasoning")
+_LONGEST_REASON = 2000
+
+
 def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str) -> list[Verdict]:
     """Verdicts from a table that a person filled in: columns ``query_id``, ``passage_id`` and ``verdict``.
 
     Such a table is what ``colabel missing --out review.tsv`` writes; a .csv that a spreadsheet made of it does as well,
     and so do rows in memory. Lines without a verdict are left out. A line may name its query by the text alone, in a
     column ``query``: one that the collection does not have becomes a query of its own.
+
+    Two more kinds of file come from programs, umbrela among them: TREC labels (.qrels, .txt, .trec), and .jsonl with
+    ``verdict``, ``grade`` or ``judgment``, which may name a pair by its texts, ``query`` and ``passage``.
     """
     check_judge(judge)
     if isinstance(table, str | Path):
@@ -101,15 +124,22 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
     else:
         file, rows = "rows", enumerate(table, start=1)
     ids: dict[str, str] = {}
+    passages: dict[bytes, str] = {}
     found = []
     for number, row in rows:
+        unread = row.get("result_status") == 0  # umbrela's mark of an answer that it could not read
+        if unread or not any(_text(row.get(name)) for name in _SAID):
+            continue
         try:
-            answer = parse_answer(_text(row.get("verdict", row.get("grade"))), dataset.relevant_from)
+            answer, grade, reason = parse_record(row, dataset.relevant_from)
         except ValueError as error:
             raise DataError(str(error), file=file, line=number) from None
-        if answer is None:
-            continue
         query_id, passage_id, text = (_text(row.get(name)) for name in ("query_id", "passage_id", "query"))
+        if not passage_id and (content := _text(row.get("passage"))):
+            passages = passages or {_digest(words): one.id for one in dataset.passages for words in _contents(one)}
+            passage_id = passages.get(_digest(content), "")
+            if not passage_id:
+                raise DataError("the collection has no passage of this text", file=file, line=number)
         if not query_id and text:
             ids = ids or {normalise_query(one): key for key, one in dataset.queries.items()}
             query_id = ids.get(normalise_query(text)) or typed_id(text)
@@ -118,8 +148,16 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
         if dataset.passages.ids.row(passage_id) < 0:
             raise DataError(f"the collection has no passage '{passage_id}'", file=file, line=number)
         text = dataset.queries.get(query_id, text)
-        found.append(Verdict(query_id, passage_id, answer[0], judge, answer[1], text, "file"))
+        found.append(Verdict(query_id, passage_id, answer, judge, grade, text, "file", reason=reason))
     return found
+
+
+def _contents(passage: Passage) -> tuple[str, str]:
+    return passage.text, passage.full_text
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(" ".join(text.split()).encode("utf-8", "replace"), digest_size=12).digest()
 
 
 def table_rows(rows: Any) -> list[Row]:
@@ -142,13 +180,20 @@ def _text(value: Any) -> str:
 
 
 def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Line numbers and rows of a file whose first line names its columns."""
+    """Line numbers and rows of a table, whose first line names its columns, of JSON lines, or of TREC labels."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise DataError("is not UTF-8; save it as UTF-8 text", file=str(path)) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
+    kind = path.suffix.lower()
+    if kind in (".jsonl", ".qrels", ".txt", ".trec"):
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+        yield from (
+            (number, (_json_row if kind == ".jsonl" else _label_row)(line, path, number)) for number, line in numbered
+        )
+        return
     rows = _table(lines, path)
     head = [name.strip().lower() for name in next(rows, (0, []))[1]]
     for name in ("query_id", "passage_id", "verdict"):
@@ -156,6 +201,24 @@ def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
             raise DataError(f"has no column '{name}' in its first line", file=str(path), line=1)
     for number, cells in rows:
         yield number, dict(zip(head, cells, strict=False))
+
+
+def _json_row(line: str, path: Path, number: int) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"is no JSON ({error})", file=str(path), line=number) from None
+    if not isinstance(row, dict):
+        raise DataError("is no JSON object", file=str(path), line=number)
+    return {"query_id": row.get("qid"), "passage_id": row.get("docid"), **row}
+
+
+def _label_row(line: str, path: Path, number: int) -> Row:
+    cells = line.split()
+    if len(cells) != 4:
+        message = f"has {len(cells)} columns; expected four: query, 0, passage, grade"
+        raise DataError(message, file=str(path), line=number)
+    return {"query_id": cells[0], "passage_id": cells[2], "grade": cells[3]}
 
 
 def _table(lines: Sequence[str], path: Path) -> Iterator[tuple[int, list[str]]]:

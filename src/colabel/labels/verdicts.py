@@ -4,7 +4,8 @@ Nothing is ever changed or deleted: a verdict is a line, undoing it is another l
 line is on the disk before the call returns (write-ahead log, synchronous), and several processes may write at once.
 
 One judge's verdict on a pair is the last that was not undone. Where judges differ, the majority decides (unsure does
-not vote); where there is none, the pair is left open.
+not vote); where there is none, the pair is left open. Programs judge under names of their own, ``program:NAME``: what
+they say stays out of labels unless asked for, and never outvotes a person.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ HIGHEST_GRADE = 3
 LONGEST_JUDGE = 60
 TYPED = "typed-"
 """What the id of a query begins with that is no query of the dataset: somebody searched for it."""
+PROGRAM = "program:"
+"""What the name of a judge begins with that is no person."""
 
-_VERSION = 1
+_VERSION = 2
 _PATIENCE = 20.0  # seconds to wait for another process that writes; a line takes milliseconds
 _SCHEMA = """
 CREATE TABLE lines (
@@ -49,7 +52,8 @@ CREATE TABLE lines (
   grade INTEGER,
   source TEXT NOT NULL,
   call TEXT UNIQUE,
-  undoes INTEGER UNIQUE REFERENCES lines (id)
+  undoes INTEGER UNIQUE REFERENCES lines (id),
+  reason TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX of_pair ON lines (query_id, passage_id, judge);
 CREATE INDEX of_judge ON lines (judge, id);
@@ -57,7 +61,8 @@ CREATE TRIGGER never_changed BEFORE UPDATE ON lines BEGIN SELECT RAISE (ABORT, '
 CREATE TRIGGER never_deleted BEFORE DELETE ON lines BEGIN SELECT RAISE (ABORT, 'verdicts are never deleted'); END;
 """
 _STANDING = "undoes IS NULL AND NOT EXISTS (SELECT 1 FROM lines AS later WHERE later.undoes = lines.id)"
-_COLUMNS = "id, time, judge, query_id, passage_id, query, answer, grade, source"
+_COLUMNS = "id, time, judge, query_id, passage_id, query, answer, grade, source, reason"
+_SECOND = "ALTER TABLE lines ADD COLUMN reason TEXT NOT NULL DEFAULT ''"  # what version 1 lacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Verdict:
         time: UTC, ISO 8601.
         query: the text that was judged.
         grade: 0 to 3 where the judge gave one.
-        source: where the pair came from: a queue of the review, ``search``, or a file.
+        source: where the pair came from: a queue of the review, ``search``, a file, or a program.
+        reason: why, in the judge's words, where one was given.
     """
 
     query_id: str
@@ -81,6 +87,12 @@ class Verdict:
     source: str = ""
     id: int = 0
     time: str = ""
+    reason: str = ""
+
+    @property
+    def by_program(self) -> bool:
+        """Whether the judge is no person."""
+        return self.judge.startswith(PROGRAM)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -213,8 +225,8 @@ class VerdictStore:
         return ArtefactError(f"{self.path}: verdicts cannot be read or written ({error}); nothing was lost or changed")
 
 
-_INSERT = """INSERT INTO lines (time, judge, query_id, passage_id, query, answer, grade, source, call, undoes)
-VALUES (:time, :judge, :query_id, :passage_id, :query, :answer, :grade, :source, :call, :undoes)"""
+_INSERT = """INSERT INTO lines (time, judge, query_id, passage_id, query, answer, grade, source, reason, call, undoes)
+VALUES (:time, :judge, :query_id, :passage_id, :query, :answer, :grade, :source, :reason, :call, :undoes)"""
 
 
 def _insert(connection: sqlite3.Connection, verdict: Verdict, call: str | None) -> Verdict:
@@ -236,6 +248,9 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if version == 0:
         for statement in re.split(r"(?<=;)\n", _SCHEMA.strip()):
             connection.execute(statement)
+    elif version == 1:
+        connection.execute(_SECOND)
+    if version < _VERSION:
         connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute("COMMIT")
     if version > _VERSION:
@@ -281,14 +296,26 @@ def check_judge(name: str) -> None:
         raise UsageError(f"a judge's name has 1 to {LONGEST_JUDGE} printable characters; give one such as 'anna'")
 
 
+def check_person(name: str) -> None:
+    """Refuse a name that is none, or that of a program."""
+    check_judge(name)
+    if name.startswith(PROGRAM):
+        raise UsageError(f"names that begin with '{PROGRAM}' are those of programs; give another")
+
+
 def typed_id(text: str) -> str:
     """The id of a query that is no query of the dataset: equal texts have one."""
     plain = normalise_query(text).encode("utf-8", "replace")
     return f"{TYPED}{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
 
 
+def of_people(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """What people said, without what programs did."""
+    return [one for one in verdicts if not one.by_program]
+
+
 def decide(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Decision]:
-    """What the judges of each pair say together, from their standing verdicts.
+    """What the judges of each pair say together, from their standing verdicts; programs, where no person judged it.
 
     >>> said = [Verdict("q", "d", "yes", "ann", 2), Verdict("q", "d", "yes", "bob"), Verdict("q", "d", "no", "cy")]
     >>> decide(said)["q", "d"].relevant, decide(said)["q", "d"].grade, decide(said[1:])["q", "d"].relevant
@@ -297,7 +324,7 @@ def decide(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Decision]:
     pairs: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         pairs.setdefault((verdict.query_id, verdict.passage_id), []).append(verdict)
-    return {pair: _decision(given) for pair, given in pairs.items()}
+    return {pair: _decision(of_people(given) or given) for pair, given in pairs.items()}
 
 
 def _decision(given: Sequence[Verdict]) -> Decision:

@@ -13,7 +13,7 @@ from colabel.evaluation.comparison import compare
 from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
 from colabel.pipeline.folder import VERSIONS, Run, open_run, versions
-from colabel.pipeline.preflight import RECIPE_FILE, check_folder, noted_recipe, noted_system
+from colabel.pipeline.preflight import RECIPE_FILE, Learned, check_folder, noted_recipe, noted_system
 from colabel.pipeline.run import RunResult, learned, run_system, verdict_store
 from colabel.pipeline.stages import MEASURES, Layout
 from colabel.progress import SILENT, Progress
@@ -69,8 +69,10 @@ class Retrained:
         return open_run(self.folder)
 
 
-def run_again(folder: Path | str, *, teacher: Teacher | None = None, progress: Progress = SILENT) -> Retrained:
-    """Train a run again: the same recipe, its labels and all verdicts of its folder.
+def run_again(
+    folder: Path | str, *, teacher: Teacher | None = None, programs: bool = False, progress: Progress = SILENT
+) -> Retrained:
+    """Train a run again: the same recipe, its labels and all verdicts of people in its folder.
 
     Pairs found relevant are added to the labels, pairs found not relevant are hard negatives that no teacher gives any
     probability, and pairs left open change nothing. The earlier result is kept in ``versions/``. Where nothing new was
@@ -78,6 +80,7 @@ def run_again(folder: Path | str, *, teacher: Teacher | None = None, progress: P
 
     Args:
         teacher: the teacher object, where the run was made with one of the user's own.
+        programs: learn what programs judged as well, about pairs that no person has judged.
     """
     folder = Path(folder)
     check_folder(folder, "run")
@@ -88,9 +91,9 @@ def run_again(folder: Path | str, *, teacher: Teacher | None = None, progress: P
     if teacher is not None and system.teacher_name != OWN:
         raise UsageError(f"{folder}: the student '{system.slug}' learned from no teacher object; leave 'teacher' out")
     own = None if teacher is None else CheckedTeacher(teacher)
-    last = verdict_store(folder).last
-    result = run_system(recipe, folder, system, own=own, verdicts=last, progress=progress)
-    verdicts = learned(folder, last)
+    known = Learned(verdict_store(folder).last, programs)
+    result = run_system(recipe, folder, system, own=own, verdicts=known, progress=progress)
+    verdicts = learned(folder, known)
     applied = apply_verdicts(load_dataset(recipe.data, cache=Layout.of(folder).data), verdicts)
     kept = versions(folder)
     split, queries, changes = compared(open_run(kept[-1]), open_run(folder)) if kept else ("", 0, ())

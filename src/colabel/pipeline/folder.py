@@ -19,6 +19,7 @@ from colabel.artefacts import DryBuilder, Stale, read_manifest
 from colabel.artefacts.build import sync
 from colabel.collective import Knowledge, open_knowledge
 from colabel.data import Dataset, load_dataset
+from colabel.data.splits import stable_fraction
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
@@ -32,14 +33,18 @@ from colabel.labels import (
     apply_verdicts,
     decide,
     missing_labels,
+    of_people,
     open_labels,
     read_review,
 )
 from colabel.labels import verdicts as kept_verdicts
+from colabel.labels.programs import TIMEOUT, Question, ask_program, program_name
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
 from colabel.pipeline.preflight import (
+    NONE_LEARNED,
     RECIPE_FILE,
     STUDENT,
+    Learned,
     learned_verdicts,
     noted_recipe,
     noted_system,
@@ -66,6 +71,10 @@ if TYPE_CHECKING:
 VERSIONS = "versions"
 """The folder of a run's earlier results."""
 _NOT_KEPT = (VERSIONS, "pairs", kept_verdicts.FOLDER)  # what grows in place: a cache of scores, and verdicts
+GUIDELINES = "guidelines.md"
+"""What judges should go by, in the folder of a run."""
+OVERLAP = 200
+"""Pairs that people decided and a program is asked about as well, at most."""
 RANKERS = ("hybrid", "student", "colbert", "bm25")
 """What searches a run: its student and BM25 together, its student, θ, or BM25."""
 
@@ -217,11 +226,76 @@ class Run:
         self.verdict_store.add_all(new)
         return len(new)
 
-    def again(self, *, teacher: Teacher | None = None, progress: Progress = SILENT) -> Retrained:
-        """Train again with the same recipe and all verdicts, and compare; ``teacher``: a run's own teacher object."""
+    def ask(
+        self,
+        command: str,
+        name: str = "",
+        *,
+        limit: int = 100,
+        guidelines: Path | str | None = None,
+        timeout: float = TIMEOUT,
+        progress: Progress = SILENT,
+    ) -> int:
+        """Let a program judge (:mod:`colabel.labels.programs`); how many verdicts are new.
+
+        It is asked about pairs that people have decided, :data:`OVERLAP` at most, so that its agreement with them is
+        known, and about the ``limit`` best suggestions. What it has judged already is not asked again, so an
+        interrupted call is repeated to go on.
+
+        Args:
+            command: the program with its arguments, as one types it.
+            name: the judge is ``program:NAME``; default: the name of the program.
+            guidelines: a file; default: that of :meth:`guidelines`.
+            timeout: seconds without an answer after which the program is stopped.
+        """
+        judge, text = program_name(command, name), self.guidelines(guidelines)
+        everything = self.verdicts(programs=True)
+        said = {(one.query_id, one.passage_id) for one in everything if one.judge == judge}
+        judged = sorted(pair for pair, one in decide(of_people(everything)).items() if one.relevant is not None)
+        overlap = sorted(judged, key=lambda pair: stable_fraction(pair[1], pair[0]))[:OVERLAP]
+        best = [(one.query_id, one.passage_id) for one in self.missing(limit)] if limit else []
+        typed = {one.query_id: one.query for one in everything}
+        questions = []
+        for query_id, passage_id in dict.fromkeys([*overlap, *best]):
+            row = self.dataset.passages.ids.row(passage_id)
+            if (query_id, passage_id) not in said and row >= 0:
+                passage, query = self.dataset.passages[row], self.dataset.queries.get(query_id) or typed[query_id]
+                questions.append(Question(query_id, passage_id, query, passage.title, passage.text))
+        if not questions:
+            return 0
+        how: dict[str, Any] = {"relevant_from": self.dataset.relevant_from, "timeout": timeout}
+        task, kept = progress.start(f"{judge} judges", len(questions), "pairs"), 0
+        try:
+            for verdict in ask_program(command, questions, judge, guidelines=text, **how):
+                self.verdict_store.add(verdict)
+                kept += 1
+                task.advance()
+        finally:
+            task.close()
+        return kept
+
+    def guidelines(self, path: Path | str | None = None) -> str:
+        """What judges should go by: a file, or else ``guidelines.md`` in the folder; empty where there is none."""
+        place = self.verdict_store.path.parents[1] / GUIDELINES if path is None else Path(path)
+        if path is None and not place.exists():
+            return ""
+        try:
+            return place.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{place} cannot be read as text ({error})") from None
+
+    def again(
+        self, *, teacher: Teacher | None = None, programs: bool = False, progress: Progress = SILENT
+    ) -> Retrained:
+        """Train again with the same recipe and all verdicts of people, and compare.
+
+        Args:
+            teacher: a run's own teacher object.
+            programs: learn what programs judged as well.
+        """
         from colabel.pipeline.again import run_again
 
-        return run_again(self.folder, teacher=teacher, progress=progress)
+        return run_again(self.folder, teacher=teacher, programs=programs, progress=progress)
 
     @cached_property
     def verdict_store(self) -> VerdictStore:
@@ -229,9 +303,10 @@ class Run:
         of_version = self.folder.parent.name == VERSIONS and (self.folder.parent.parent / RECIPE_FILE).exists()
         return VerdictStore((self.folder.parent.parent if of_version else self.folder) / kept_verdicts.FOLDER)
 
-    def verdicts(self) -> list[Verdict]:
-        """The standing verdict of each judge on each pair, oldest first."""
-        return self.verdict_store.current()
+    def verdicts(self, *, programs: bool = False) -> list[Verdict]:
+        """The standing verdict of each person on each pair, oldest first; with ``programs``, also what those said."""
+        found = self.verdict_store.current()
+        return found if programs else of_people(found)
 
     @property
     def rankings(self) -> dict[str, Path]:
@@ -280,7 +355,9 @@ def versions(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / VERSIONS).glob("[0-9]*") if path.is_dir())
 
 
-def keep_version(folder: Path, recipe: Recipe, system: System, stale: Stale | None, verdicts: int = 0) -> bool:
+def keep_version(
+    folder: Path, recipe: Recipe, system: System, stale: Stale | None, verdicts: Learned = NONE_LEARNED
+) -> bool:
     """Keep what a run folder holds in ``versions/NNNN`` before another run replaces parts of it; whether that was done.
 
     Done where a student is finished, and another one is wanted or ``stale``, the first stage to be made, follows from

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colabel.artefacts import folder_lock, refuse_foreign, write_json
 from colabel.data import Dataset, resolve_paths
@@ -15,7 +15,7 @@ from colabel.data.splits import DEV, TRAIN
 from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.findings.records import STUDY_FILE
-from colabel.labels import Verdict, VerdictStore
+from colabel.labels import Verdict, VerdictStore, of_people
 from colabel.measures import parse_measure
 from colabel.pipeline.stages import PLACES, uses_checkpoint
 from colabel.ranking.bm25 import stemmer
@@ -31,7 +31,7 @@ RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 TRANSFER_FILE = "transfer.json"
 """Which study was transferred, and to which collection."""
-_TAKEN, STUDENT, VERDICTS = "takes_teacher", "student", "verdicts"
+_TAKEN, STUDENT, VERDICTS, PROGRAMS = "takes_teacher", "student", "verdicts", "programs"
 
 
 def check_training(recipe: Recipe, *, student: bool = True) -> None:
@@ -111,35 +111,50 @@ def hold_folder(out: Path, kind: str) -> Iterator[None]:
         yield
 
 
-def note_recipe(out: Path, recipe: Recipe, system: System | None = None, verdicts: int = 0) -> None:
+class Learned(NamedTuple):
+    """Which verdicts a run has learned: those up to a number, of people alone or of programs as well."""
+
+    last: int = 0
+    programs: bool = False
+
+
+NONE_LEARNED = Learned()
+
+
+def note_recipe(out: Path, recipe: Recipe, system: System | None = None, verdicts: Learned = NONE_LEARNED) -> None:
     """Write down what a folder is run with, defaults included; of a run, also its student and its last verdict."""
     write_json(out / RECIPE_FILE, recipe_note(recipe, system, verdicts))
 
 
-def recipe_note(recipe: Recipe, system: System | None = None, verdicts: int = 0) -> dict[str, Any]:
+def recipe_note(recipe: Recipe, system: System | None = None, verdicts: Learned = NONE_LEARNED) -> dict[str, Any]:
     """What is written down; paths of the data can be understood in any folder.
 
-    ``verdicts`` is the number of the last verdict that was learned: nothing before it ever changes.
+    Of verdicts, the number of the last one is enough: nothing before it ever changes.
     """
     recipe = dataclasses.replace(recipe, data=resolve_paths(recipe.data))
     table: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
     table |= {_TAKEN: uses_checkpoint(recipe)} | ({STUDENT: system.slug} if system else {})
-    return table | ({VERDICTS: verdicts} if verdicts else {})
+    table |= {VERDICTS: verdicts.last} if verdicts.last else {}
+    return table | ({PROGRAMS: True} if verdicts.last and verdicts.programs else {})
 
 
-def noted_verdicts(folder: Path) -> int:
-    """The number of the last verdict that a run learned; 0: none."""
+def noted_verdicts(folder: Path) -> Learned:
+    """The verdicts that a run learned."""
     try:
-        return int(json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8")).get(VERDICTS, 0))
+        note = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
+        return Learned(int(note.get(VERDICTS, 0)), bool(note.get(PROGRAMS)))
     except (OSError, ValueError, TypeError, AttributeError):
-        return 0
+        return Learned()
 
 
-def learned_verdicts(store: VerdictStore, until: int) -> list[Verdict]:
-    """What people had judged when a run learned it."""
-    if until and store.last < until:
+def learned_verdicts(store: VerdictStore, known: Learned) -> list[Verdict]:
+    """What had been judged when a run learned it."""
+    if known.last and store.last < known.last:
         raise ArtefactError(f"{store.path} has lost verdicts that this run learned; put the file back in its place")
-    return store.current(until) if until else []
+    if not known.last:
+        return []
+    found = store.current(known.last)
+    return found if known.programs else of_people(found)
 
 
 def check_same_settings(out: Path, recipe: Recipe) -> None:

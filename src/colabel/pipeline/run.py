@@ -17,6 +17,7 @@ from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
 from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import keep_version, versions, write_page
 from colabel.pipeline.preflight import (
+    Learned,
     check_labels,
     check_run,
     check_same_settings,
@@ -108,7 +109,7 @@ def run_system(
     system: System,
     *,
     own: Teacher | None,
-    verdicts: int,
+    verdicts: Learned,
     budget: Budget | None = None,
     given: Collection[str] = (),
     progress: Progress,
@@ -234,9 +235,9 @@ def verdict_store(out: Path) -> VerdictStore:
     return VerdictStore(out / VERDICTS)
 
 
-def learned(out: Path, until: int) -> list[Verdict]:
-    """The verdicts in a run folder up to a number."""
-    return learned_verdicts(verdict_store(out), until)
+def learned(out: Path, known: Learned) -> list[Verdict]:
+    """The verdicts in a run folder that are learned."""
+    return learned_verdicts(verdict_store(out), known)
 
 
 def chosen_for_run(

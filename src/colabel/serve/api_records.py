@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from colabel.labels.agreement import Agreement
 from colabel.labels.verdicts import HIGHEST_GRADE, LONGEST_JUDGE
-from colabel.serve.estimates import Agreement, MissingEstimate, Share
+from colabel.serve.estimates import MissingEstimate, Share
 from colabel.serve.evidence import Segment, Sentence
 
 LONGEST_QUERY = 1000
@@ -32,12 +33,16 @@ class SearchRequest(Request, frozen=True):
 
 
 class SuggestionsRequest(Request, frozen=True):
-    """The next pairs for a judge; ``skip`` holds ids of queries, ``find`` words of the query that is wanted."""
+    """The next pairs for a judge; ``skip`` holds ids of queries, ``find`` words of the query that is wanted.
+
+    The queue ``disagreements`` has pairs on which people differ, with what each said.
+    """
 
     judge: _Judge
     k: Annotated[int, Meta(ge=1, le=20)] = 1
     skip: Annotated[list[_ID], Meta(max_length=MOST_SKIPPED)] = []
     find: Annotated[str, Meta(max_length=LONGEST_QUERY)] = ""
+    queue: Literal["suggestions", "disagreements"] = "suggestions"
 
 
 class VerdictRequest(Request, frozen=True):
@@ -112,8 +117,17 @@ class Rank(Struct, frozen=True):
     of: int
 
 
+class SaidView(Struct, frozen=True):
+    """What one judge said about a pair on which people differ."""
+
+    judge: str
+    answer: _Answer
+    grade: int | None
+    reason: str
+
+
 class PairView(Struct, frozen=True):
-    """A pair to judge, beside what is known to be relevant."""
+    """A pair to judge, beside what is known to be relevant; ``said`` is empty unless people differ on it."""
 
     query_id: str
     query: list[Segment]
@@ -122,6 +136,7 @@ class PairView(Struct, frozen=True):
     labels: int
     reasons: list[Sentence]
     ranks: list[Rank]
+    said: list[SaidView] = []
 
 
 class SuggestionsResponse(Struct, frozen=True):
@@ -215,6 +230,7 @@ class Overview(Struct, frozen=True):
     judges: list[JudgeView]
     days: list[Bar]
     agreements: list[Agreement]
+    alpha: float | None
     disagreements: int
     trainings: list[TrainingView]
     step: Step

@@ -40,17 +40,22 @@ _RANKER_NAMES = {
 }
 
 
-def create_app(run: Run, *, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
+def create_app(
+    run: Run, *, host: str = "127.0.0.1", token: str | None = None, double: float = 0.0, guidelines: str | None = None
+) -> Starlette:
     """The app over an opened run.
 
     Args:
         host: the address it will listen on; where it is no loopback address, a token is needed.
         token: what every request has to show; None: nothing, on a loopback address.
+        double: share of the judged pairs that a second judge is shown.
+        guidelines: a text for judges; None: that of the run's folder.
     """
     if token is None and not is_loopback(host):
         raise UsageError(f"{host} can be reached by others, so requests need a token; give one with --token")
     hosts = {"localhost", "127.0.0.1", "::1", host.strip("[]").lower()} if is_loopback(host) else set()
-    desk = Desk(ServedRun(run))
+    text = run.guidelines() if guidelines is None else guidelines
+    desk = Desk(ServedRun(run, double=double))
     pages = Environment(
         loader=PackageLoader("colabel.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -90,7 +95,7 @@ def create_app(run: Run, *, host: str = "127.0.0.1", token: str | None = None) -
     return Starlette(
         routes=[
             Route("/", overview),
-            Route("/review", page("review", why=desk.served.why)),
+            Route("/review", page("review", why=desk.served.why, guidelines=text.strip())),
             Route("/search", page("search", rankers={name: _RANKER_NAMES[name] for name in RANKERS})),
             *routes(desk),
             *(Route(f"/static/{name}", _asset(name)) for name in assets()),
@@ -142,6 +147,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     token: str | None = None,
+    double: float = 0.0,
+    guidelines: str | None = None,
     open_browser: bool = False,
     told: Callable[[str], None] = print,
 ) -> None:
@@ -153,7 +160,7 @@ def serve(
 
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(18)
-    app = create_app(run, host=host, token=token)
+    app = create_app(run, host=host, token=token, double=double, guidelines=guidelines)
     listener = _listener(host, port)
     shown = "localhost" if is_loopback(host) else socket.getfqdn() if host in ("0.0.0.0", "::") else host
     name = f"[{shown}]" if ":" in shown else shown

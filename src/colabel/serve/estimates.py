@@ -1,16 +1,15 @@
-"""How many labels are missing, how good the suggestions are, and how far judges agree."""
+"""How many labels are missing, and how good the suggestions are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from colabel.labels.verdicts import Decision, Verdict
 
 _Z = 1.959963984540054  # of a 95 % interval
-Pair = tuple[str, str]
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -81,37 +80,3 @@ def precision(verdicts: Iterable[Verdict], source: str = "missing") -> Share:
     """Of the suggestions that were decided, how many were right."""
     answers = [one.answer for one in verdicts if one.source == source and one.answer != "unsure"]
     return wilson(answers.count("yes"), len(answers))
-
-
-class Agreement(msgspec.Struct, frozen=True):
-    """How far two judges agree on the pairs that both decided: Cohen's κ, None where chance would say the same."""
-
-    judges: tuple[str, str]
-    pairs: int
-    same: int
-    kappa: float | None
-
-
-def agreements(verdicts: Sequence[Verdict]) -> list[Agreement]:
-    """Every two judges who decided a pair both, most pairs first."""
-    said: dict[str, dict[Pair, bool]] = {}
-    for one in verdicts:
-        if one.answer != "unsure":
-            said.setdefault(one.judge, {})[one.query_id, one.passage_id] = one.answer == "yes"
-    names = sorted(said)
-    found = [
-        _agreement((first, second), said[first], said[second])
-        for place, first in enumerate(names)
-        for second in names[place + 1 :]
-        if said[first].keys() & said[second].keys()
-    ]
-    return sorted(found, key=lambda one: -one.pairs)
-
-
-def _agreement(judges: tuple[str, str], first: Mapping[Pair, bool], second: Mapping[Pair, bool]) -> Agreement:
-    both = sorted(first.keys() & second.keys())
-    same = sum(first[pair] == second[pair] for pair in both)
-    shares = [sum(one[pair] for pair in both) / len(both) for one in (first, second)]
-    chance = shares[0] * shares[1] + (1 - shares[0]) * (1 - shares[1])
-    kappa = None if chance == 1 else (same / len(both) - chance) / (1 - chance)
-    return Agreement(judges, len(both), same, kappa)

@@ -3,11 +3,15 @@
 Of ten pairs, one is drawn at random from all unlabelled candidates (where among the ten, nobody can tell), one is a
 doubtful label as long as there are any, and the others are the best suggestions. The random ones come in one fixed
 order; those that were judged by another way already count as well, or the share of relevant ones would look too small.
+
+A share of the judged pairs may be shown to a second judge, who is not told so. Pairs on which people disagree make a
+queue of their own, in which everybody sees what the others said and may think again.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -24,8 +28,9 @@ from colabel.labels.statistics import unlabelled
 from colabel.labels.verdicts import Decision
 from colabel.serve.live import rescore
 
-Source = Literal["missing", "doubtful", "random"]
+Source = Literal["missing", "doubtful", "random", "double", "disagreement"]
 SOURCES: tuple[Source, ...] = ("missing", "doubtful", "random")
+"""Queues that pairs nobody has judged come from."""
 POOL = 5000
 """Suggestions of the whole run that are in the queue; a query whose labels grow adds all of its candidates."""
 PERIOD = 10
@@ -50,11 +55,13 @@ class Queue:
     """The pairs of a run that are left to judge. Not for several threads at once.
 
     Args:
-        decisions: what judges have said so far.
+        double: share of the judged pairs that a second judge is shown.
     """
 
-    def __init__(self, labels: Labels, knowledge: Knowledge, dataset: Dataset, *, seed: int = 0) -> None:
-        self.labels, self.knowledge, self.dataset = labels, knowledge, dataset
+    def __init__(
+        self, labels: Labels, knowledge: Knowledge, dataset: Dataset, *, seed: int = 0, double: float = 0.0
+    ) -> None:
+        self.labels, self.knowledge, self.dataset, self.double = labels, knowledge, dataset, double
         self.order = "standout" if labels.teacher in ("collective", "self") else "deviation"
         self._seed = seed
         self._visible = dataset.labels(labels.split)
@@ -68,11 +75,17 @@ class Queue:
         self._places = {(pair.query_id, pair.passage_id): place for place, pair in enumerate(self._random)}
         self._handed: dict[tuple[str, str], tuple[str, float, Source]] = {}
         self._decisions: Mapping[tuple[str, str], Decision] = {}
+        self._said: dict[tuple[str, str], dict[str, Verdict]] = {}
+        self._given: Counter[str] = Counter()
         self._frontier = self._decided = 0
 
     def update(self, verdicts: Sequence[Verdict], decisions: Mapping[tuple[str, str], Decision]) -> list[str]:
         """Take in what judges said; queries whose labels grew or shrank are scored again, and returned."""
         self._decisions = decisions
+        self._given = Counter(one.judge for one in verdicts)
+        self._said = {}
+        for given in verdicts:
+            self._said.setdefault((given.query_id, given.passage_id), {})[given.judge] = given
         self._decided = sum(one.source in SOURCES for one in verdicts)
         drawn = [self._places.get((one.query_id, one.passage_id), -1) for one in verdicts if one.source == "random"]
         self._frontier = max(drawn, default=-1) + 1
@@ -97,10 +110,11 @@ class Queue:
             skip: ids of queries that the judge does not want to see now.
             only: ids of the queries that the judge wants to see; None: all.
         """
-        sources = {source: self._waiting(source, judge, skip, only) for source in SOURCES}
+        sources = {source: self._waiting(source, judge, skip, only) for source in (*SOURCES, "double")}
         found: list[Pair] = []
         while len(found) < count:
-            for source in self._turn(self._decided + len(found)):
+            second = ("double",) if (self._given[judge] + len(found)) % 2 else ()
+            for source in (*second, *self._turn(self._decided + len(found))):
                 pair = next((one for one in sources[source] if one not in found and not self._same(one, found)), None)
                 if pair is not None:
                     break
@@ -113,11 +127,34 @@ class Queue:
             self._handed[pair.query_id, pair.passage_id] = judge, now, pair.source
         return found
 
-    def source_of(self, query_id: str, passage_id: str) -> str:
+    def disputed(self) -> list[tuple[str, str]]:
+        """Pairs that one found relevant and as many others did not, those judged last first."""
+        found = [pair for pair, one in self._decisions.items() if one.relevant is None and len(self._votes(pair)) > 1]
+        return sorted(found, key=lambda pair: -max(one.id for one in self._said[pair].values()))
+
+    def to_settle(self, judge: str) -> list[tuple[str, str]]:
+        """Disputed pairs about which a judge has not thought again."""
+        again = "disagreement"
+        return [
+            pair for pair in self.disputed() if judge not in self._said[pair] or self._said[pair][judge].source != again
+        ]
+
+    def said(self, pair: tuple[str, str]) -> list[Verdict]:
+        """What people say about a pair."""
+        return list(self._said.get(pair, {}).values())
+
+    def _votes(self, pair: tuple[str, str]) -> set[str]:
+        return {one.answer for one in self._said[pair].values() if one.answer != "unsure"}
+
+    def source_of(self, query_id: str, passage_id: str, judge: str) -> str:
         """Which queue a pair was shown from; after a restart, which one it would come from."""
         handed = self._handed.get((query_id, passage_id))
-        if handed is not None:
+        if handed is not None and handed[0] == judge:
             return handed[2]
+        if (query_id, passage_id) in self.disputed():
+            return "disagreement"
+        if self._said.get((query_id, passage_id), {}).keys() - {judge}:
+            return "double"
         row = self.labels.passage_ids.row(passage_id)
         if (query_id, row) in self._values:
             return "missing"
@@ -171,14 +208,23 @@ class Queue:
     ) -> Iterator[Pair]:
         """Pairs of one queue that nobody has judged and that no other judge is looking at."""
         now = time.monotonic()
-        for pair in self._of(source):
+        for pair in self._twice(judge) if source == "double" else self._of(source):
             if pair.query_id in skip or (only is not None and pair.query_id not in only):
                 continue
-            if (pair.query_id, pair.passage_id) in self._decisions:
+            if (pair.query_id, pair.passage_id) in self._decisions and source != "double":
                 continue
-            holder, since, _ = self._handed.get((pair.query_id, pair.passage_id), ("", 0.0, ""))
-            if holder in ("", judge) or now - since >= _LEASE:
+            key = pair.query_id, pair.passage_id
+            holder, since, _ = self._handed.get(key, ("", 0.0, ""))
+            if holder in ("", judge, *self._said.get(key, ())) or now - since >= _LEASE:
                 yield pair
+
+    def _twice(self, judge: str) -> Iterator[Pair]:
+        """Pairs that one other person has judged and that are among those for two."""
+        for (query_id, passage_id), given in self._said.items():
+            ours = stable_fraction(passage_id, f"double {self._seed} {query_id}") < self.double
+            row = self.labels.passage_ids.row(passage_id)
+            if ours and len(given) == 1 and judge not in given and self.labels.query_ids.row(query_id) >= 0 <= row:
+                yield Pair(query_id, passage_id, row, "double", 0.0)
 
     def _of(self, source: Source) -> Iterator[Pair]:
         if source == "random":

@@ -13,15 +13,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from colabel import __version__
 from colabel.data.splits import normalise_query
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.labels import Verdict, decide
+from colabel.labels import Verdict, decide, of_people
+from colabel.labels.agreement import agreements, alpha
 from colabel.labels.statistics import unlabelled
 from colabel.labels.verdict_files import graded
-from colabel.labels.verdicts import TYPED, Decision, check_judge
+from colabel.labels.verdicts import TYPED, Decision, check_person
 from colabel.pipeline.folder import Run, list_runs
 from colabel.serve import evidence
 from colabel.serve.api_records import (
@@ -33,6 +35,7 @@ from colabel.serve.api_records import (
     PairView,
     PassageView,
     Rank,
+    SaidView,
     SearchResponse,
     Step,
     SuggestionsRequest,
@@ -43,7 +46,7 @@ from colabel.serve.api_records import (
     VerdictResponse,
     VerdictView,
 )
-from colabel.serve.estimates import agreements, estimate_missing, precision
+from colabel.serve.estimates import estimate_missing, precision
 from colabel.serve.evidence import Match, Segment, Word, marked, piece_spans, words_of
 from colabel.serve.queue import Pair, Queue
 from colabel.types import Passage
@@ -67,7 +70,7 @@ class ServedRun:
     Everything but :meth:`keep` and :meth:`take_back` is for one thread at a time: tokenizers are not made for more.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, double: float = 0.0) -> None:
         self.run = run
         self.store = run.verdict_store
         self.dataset = run.dataset
@@ -76,6 +79,7 @@ class ServedRun:
         self.searches = 0
         self._seen = -1
         self._verdicts: list[Verdict] = []
+        self._programs: list[Verdict] = []
         self._decisions: Mapping[tuple[str, str], Decision] = {}
         self._found = functools.lru_cache(maxsize=256)(self._search)
         self._words = functools.lru_cache(maxsize=_KEPT)(lambda text: words_of(text, self.language))
@@ -86,7 +90,7 @@ class ServedRun:
         self.queue: Queue | None = None
         self.why = ""
         try:
-            self.queue = Queue(run.labels, run.knowledge, self.dataset, seed=run.recipe.seed)
+            self.queue = Queue(run.labels, run.knowledge, self.dataset, seed=run.recipe.seed, double=double)
         except (UsageError, ArtefactError, DataError) as error:
             self.why = f"There are no suggestions to review: {error}. Judge what you find by searching instead."
         self.refresh()
@@ -103,7 +107,8 @@ class ServedRun:
         last = self.store.last
         if last == self._seen:
             return []
-        self._verdicts = self.store.current()
+        everything = self.store.current()
+        self._verdicts, self._programs = of_people(everything), [one for one in everything if one.by_program]
         self._decisions = decide(self._verdicts)
         self._seen = last
         return self.queue.update(self._verdicts, self._decisions) if self.queue else []
@@ -176,11 +181,13 @@ class ServedRun:
 
     def suggestions(self, request: SuggestionsRequest) -> SuggestionsResponse:
         """The next pairs for a judge."""
-        check_judge(request.judge)
+        check_person(request.judge)
         self.refresh()
         judged = sum(one.judge == request.judge for one in self._verdicts)
         if self.queue is None:
             return SuggestionsResponse([], 0, judged, self.why)
+        if request.queue == "disagreements":
+            return self._disagreements(request, judged)
         only = self._matching(request.find) if request.find.strip() else None
         pairs = self.queue.next(request.judge, request.k, skip=set(request.skip), only=only)
         why = ""
@@ -191,6 +198,33 @@ class ServedRun:
             elif request.skip:
                 why = "Only pairs of queries that you skipped are left."
         return SuggestionsResponse([self._pair(pair) for pair in pairs], self.queue.left(), judged, why)
+
+    def _disagreements(self, request: SuggestionsRequest, judged: int) -> SuggestionsResponse:
+        """Pairs on which people differ, with what each of them said."""
+        queue = self._queue()
+        waiting = [pair for pair in queue.to_settle(request.judge) if pair[0] not in request.skip]
+        found = []
+        for query_id, passage_id in waiting[: request.k]:
+            row = self.dataset.passages.ids.row(passage_id)
+            known = queue.labels.query_ids.row(query_id) >= 0
+            pair = Pair(query_id, passage_id, row, "disagreement", 0.0)
+            shown = self._pair(pair) if known else self._plain_pair(pair)
+            found.append(msgspec.structs.replace(shown, said=self._said((query_id, passage_id))))
+        return SuggestionsResponse(found, len(waiting), judged, "" if found else "There is no disagreement to settle.")
+
+    def _said(self, pair: tuple[str, str]) -> list[SaidView]:
+        programs = [one for one in self._programs if (one.query_id, one.passage_id) == pair]
+        return [
+            SaidView(one.judge, one.answer, one.grade, one.reason) for one in [*self._queue().said(pair), *programs]
+        ]
+
+    def _plain_pair(self, pair: Pair) -> PairView:
+        """A pair whose query has no labels: somebody searched for it."""
+        query = next(one.query for one in self._queue().said((pair.query_id, pair.passage_id)))
+        passage = self.dataset.passages[pair.row]
+        title, text = self._marked(passage, [Match("query", evidence.stems_of([query], self.language))])
+        shown = PassageView(pair.passage_id, title, text)
+        return PairView(pair.query_id, [Segment(query)], shown, [], 0, [], [])
 
     def _matching(self, text: str) -> set[str]:
         """Ids of the queries that hold all words of a text, or have it as their id."""
@@ -304,7 +338,7 @@ class ServedRun:
 
     def check(self, request: VerdictRequest) -> Verdict:
         """The verdict that a request stands for."""
-        check_judge(request.judge)
+        check_person(request.judge)
         if (request.answer is None) == (request.grade is None):
             raise UsageError("give an answer (yes, no, unsure) or a grade, one of them")
         if (request.query_id is None) == (request.query is None):
@@ -320,7 +354,7 @@ class ServedRun:
             raise UsageError("the query is empty; a query needs at least one word")
         source = "search"
         if self.queue is not None and request.query_id is not None:
-            source = self.queue.source_of(query_id, request.passage_id)
+            source = self.queue.source_of(query_id, request.passage_id, request.judge)
         if request.grade is not None:
             answer, grade = graded(request.grade, self.dataset.relevant_from)
             return Verdict(query_id, request.passage_id, answer, request.judge, grade, query, source)
@@ -337,7 +371,7 @@ class ServedRun:
 
     def take_back(self, judge: str, verdict_id: int | None) -> UndoResponse:
         """Undo a verdict, on the disk."""
-        check_judge(judge)
+        check_person(judge)
         undone = self.store.undo(judge, verdict_id)
         return UndoResponse(None if undone is None else view(undone))
 
@@ -371,18 +405,15 @@ class ServedRun:
             doubtful=precision(self._verdicts, "doubtful"),
             left=queue.left() if queue else 0,
             judged=len(self._decisions),
-            judges=by_judge(self._verdicts),
+            judges=by_judge([*self._verdicts, *self._programs]),
             days=by_day(self._verdicts),
-            agreements=agreements(self._verdicts),
-            disagreements=sum(self._disputed(pair) for pair in self._decisions),
+            agreements=agreements([*self._verdicts, *self._programs]),
+            alpha=alpha(self._verdicts),
+            disagreements=len(queue.disputed()) if queue else 0,
             trainings=self._trainings(),
             step=self._step(),
             why=self.why,
         )
-
-    def _disputed(self, pair: tuple[str, str]) -> bool:
-        one = self._decisions[pair]
-        return one.relevant is None and len(one.judges) > 1
 
     def _trainings(self) -> list[TrainingView]:
         here = str(self.run.folder)

@@ -9,6 +9,7 @@ const skipped = new Set();
 let pair = null;
 let busy = false;
 let again = false; // the queue is to be asked again once what is under way is done
+const settling = new URLSearchParams(location.search).get("queue") === "disagreements";
 let pending = null; // a verdict whose answer got lost, to be sent again under the same name
 
 async function work(action) {
@@ -34,9 +35,11 @@ function reload() {
 
 async function next() {
   const params = new URLSearchParams({ judge: judge(), find: part("find").value });
+  if (settling) params.set("queue", "disagreements");
   for (const one of skipped) params.append("skip", one);
   const found = await call("/api/suggestions", { params });
-  part("progress").textContent = `${count(found.judged, "verdict")} by you · ${count(found.left, "suggestion")} left`;
+  const left = count(found.left, settling ? "disagreement" : "suggestion");
+  part("progress").textContent = `${count(found.judged, "verdict")} by you · ${left} ${settling ? "to settle" : "left"}`;
   show(found.pairs[0] ?? null, found.why);
 }
 
@@ -65,6 +68,8 @@ function show(found, why = "") {
       ),
     ),
   );
+  part("said").hidden = !pair.said.length;
+  part("said").replaceChildren(...pair.said.map(said));
   part("labelled").replaceChildren(...pair.labelled.map(labelled));
   const more = pair.labels - pair.labelled.length;
   part("more-labels").textContent = pair.labels ? (more ? `and ${more} more` : "") : "No passage is labelled for this query.";
@@ -90,6 +95,11 @@ function labelled(one) {
     box.append(more);
   }
   return box;
+}
+
+function said(one) {
+  const word = one.grade === null ? WORDS[one.answer] : `grade ${one.grade}`;
+  return make("li", {}, make("em", { textContent: one.judge }), `: ${word}${one.reason ? ` (${one.reason})` : ""}`);
 }
 
 function reason(one) {
