@@ -468,6 +468,14 @@ def test_a_transferred_hybrid_joins_words_with_the_weight_of_the_study(
     assert indexes == {"colbert"}, "a student of the query side searches the passages as θ encodes them"
 
 
+def test_seeds_share_the_index_of_a_start_that_is_not_trained(wanted: Recipe, tmp_path: Path) -> None:
+    chosen = replace(wanted.study, systems=("colbert", "hn-query"), seeds=2, repeated=("hn-query",), sweep=False)
+    taken, few = replace(wanted.train, theta="take"), replace(wanted.query_side, steps=2)
+    document, _ = study(replace(wanted, study=chosen, train=taken, query_side=few), tmp_path / "study")
+    assert {one.slug: one.seeds for one in document.finished} == {"colbert": 1, "hn-query": 2}
+    assert [path.parent.name for path in tmp_path.glob("study/seed-*/index")] == ["seed-0"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

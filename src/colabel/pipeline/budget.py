@@ -20,6 +20,7 @@ from colabel.pipeline.capacity import Counts, Rates, report_seconds, stage_secon
 from colabel.progress import Progress, Task
 from colabel.settings import Recipe
 from colabel.systems import System
+from colabel.train.query_side import MOST_PASSES
 
 BUDGET_FILE = "budget.json"
 """The minutes that a folder was given, and what was chosen for them."""
@@ -111,7 +112,12 @@ def note(out: Path, minutes: float, chosen: Chosen, call: Sequence[str] = ()) ->
 
 
 def choose_steps(
-    recipe: Recipe, systems: Iterable[System], given: Collection[str], cost: Callable[[Recipe], float], seconds: float
+    recipe: Recipe,
+    systems: Iterable[System],
+    given: Collection[str],
+    cost: Callable[[Recipe], float],
+    seconds: float,
+    queries: int,
 ) -> tuple[dict[str, Any], float]:
     """Steps and evaluations with which a recipe takes ``seconds``, and the least seconds that it could take.
 
@@ -120,12 +126,15 @@ def choose_steps(
     Args:
         given: settings, as ``section.key``, that stay as they are.
         cost: estimated seconds of a recipe.
+        queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
+    most = {"query_side.steps": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
     trained = [f"{name}.steps" for name in _trained(recipe, systems) if f"{name}.steps" not in given]
 
     def scaled(times: float, evaluated: bool = True) -> dict[str, Any]:
         steps = {name: max(FEWEST_STEPS, round(times * _value(recipe, name))) for name in trained}
+        steps = {name: min(count, most.get(name, count)) for name, count in steps.items()}
         both = [count for name, count in steps.items() if name in ("train.steps", "distil.steps")]
         if not both or "fit.evaluate_every" in given or not recipe.fit.evaluate_every or recipe.fit.patience:
             return steps
@@ -187,7 +196,7 @@ def fit_recipe(
     def cost(changed: Recipe) -> float:
         return reported + work_seconds(changed, rows, counts, rates, whole_run=whole_run)
 
-    chosen, least = choose_steps(recipe, systems, given, cost, budget.left)
+    chosen, least = choose_steps(recipe, systems, given, cost, budget.left, counts.train)
     if least > max(budget.left, 0.0) / _AIM:
         encoding = counts.passages / rates.encoded
         raise UsageError(
@@ -197,7 +206,7 @@ def fit_recipe(
         )
     if not chosen:
         return {}, f"all steps are given: about {_minutes(cost(recipe))} of {budget.minutes:g}"
-    longer, _ = choose_steps(recipe, systems, given, cost, 120 * budget.minutes - budget.spent)
+    longer, _ = choose_steps(recipe, systems, given, cost, 120 * budget.minutes - budget.spent, counts.train)
     more = f"{2 * budget.minutes:g} minutes would buy {_listed(longer)}" if longer != chosen else "more buys nothing"
     return chosen, f"chosen for {budget.minutes:g} minutes: {_listed(chosen)}; {more}"
 
@@ -234,7 +243,7 @@ def choose_demo(
         def cost(changed: Recipe) -> float:
             return demo_seconds(changed, rows, held, rates)
 
-        chosen, least = choose_steps(recipe, systems, given, cost, within)
+        chosen, least = choose_steps(recipe, systems, given, cost, within, held.train)
         return int(chosen.get("query_side.steps", recipe.query_side.steps)), spent + least
 
     least = steps(sizes[0], 0.0)[1]

@@ -29,7 +29,7 @@ from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
 from colabel.train.dev import EVALUATE_DEPTH
-from colabel.train.query_side import ALPHAS, DEV_QUERIES, step_seconds
+from colabel.train.query_side import ALPHAS, DEV_QUERIES, step_seconds, steps_of
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ def stage_seconds(
         "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
-        "query side": _LOADED + side.steps * rates.step + len(ALPHAS) * min(dev, DEV_QUERIES) * search,
+        "query side": _LOADED + steps_of(side, queries) * rates.step + len(ALPHAS) * min(dev, DEV_QUERIES) * search,
         "distil": training(distil),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,

@@ -287,7 +287,7 @@ class _Story:
             def cost(changed: Recipe) -> float:
                 return demo_seconds(changed, rows, counts, rates) - done
 
-            found, _ = choose_steps(recipe, trained, (), cost, self.budget.left)
+            found, _ = choose_steps(recipe, trained, (), cost, self.budget.left, counts.train)
             self.chosen[_STEPS] = found[_STEPS]
             expected = len(trained) * rates.step * found[_STEPS]
             note(self.out, self.budget.minutes, self.chosen)

@@ -403,7 +403,10 @@ class Study(Rows):
     def at_seed(self, seed: int) -> Stages:
         """The stages of one seed."""
         if seed not in self._seeds:
-            self._seeds[seed] = self.stages.with_seed(seed, Layout.of(self.out, seed))
+            at = Layout.of(self.out, seed)
+            if self.uses_checkpoint:  # θ is not trained: what it encoded serves every seed
+                at.theta, at.index = self.at.theta, self.at.index
+            self._seeds[seed] = self.stages.with_seed(seed, at)
         return self._seeds[seed]
 
     @cached_property

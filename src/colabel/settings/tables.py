@@ -328,7 +328,9 @@ class QuerySideSettings(Settings):
 
     section: ClassVar[str] = "query_side"
 
-    steps: int = setting(150, low=1, high=10_000_000, help="updates of the weights")
+    steps: int = setting(
+        150, low=1, high=10_000_000, help="updates of the weights; at most 8 passes over the training queries are made"
+    )
     batch_queries: int = setting(32, low=1, high=4096, help="queries of a step")
     passages: int = setting(32, low=2, high=1024, help="candidates of each query in a step")
     learning_rate: float = setting(5e-5, low=0.0, high=1.0, help="highest learning rate; it falls to 0 in a line")

@@ -54,6 +54,8 @@ SHARED_PASSAGES = 96
 TARGET_ENTROPY = 0.5
 """Mean entropy of the teacher's part of a target, as a share of that of a uniform one; it sets the temperature."""
 STUDENT_TEMPERATURE = 0.5
+MOST_PASSES = 8
+"""Passes over the training queries at most: a few hundred labels are learnt by heart long before 150 steps are over."""
 WARMUP = 0.1
 GRADIENT_CLIP = 2.0
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -210,6 +212,15 @@ def sharpened(scores: FloatArray, free: npt.NDArray[np.bool_], share: float) -> 
     return _softmax(z / low, known)
 
 
+def steps_of(settings: QuerySideSettings, queries: int) -> int:
+    """Steps of a training: those of the settings, and no more than ``MOST_PASSES`` passes over its queries.
+
+    >>> steps_of(QuerySideSettings(), 121), steps_of(QuerySideSettings(), 5000)
+    (32, 150)
+    """
+    return min(settings.steps, MOST_PASSES * -(-queries // settings.batch_queries))
+
+
 def train_query_side(
     dataset: Dataset,
     index: Index,
@@ -231,6 +242,7 @@ def train_query_side(
         measure: by which α is chosen on the dev split.
     """
     settings = settings or QuerySideSettings()
+    settings = dataclasses.replace(settings, steps=steps_of(settings, len(lists.query_ids)))
     judged = _judged(dataset)
     inputs = {
         "start": weights_fingerprint(str(start)),
