@@ -135,6 +135,12 @@ def _late(model: str) -> bool:
     return is_late_interaction(resolve_model(model))
 
 
+@functools.cache
+def _trained_share(model: str, layers: int | str) -> float:
+    """The share of a model's layers that training passes through; what the others make is computed once."""
+    return 1.0 if layers == "all" else share_of_layers(f"{model}:{layers}")
+
+
 def takes_checkpoint(recipe: Recipe) -> bool:
     """As :func:`uses_checkpoint`, without reading the model each time."""
     return recipe.train.theta == "take" or (recipe.train.theta == "auto" and _late(recipe.encoder.model))
@@ -161,11 +167,13 @@ def stage_seconds(
     queries, dev, tests = counts.train, counts.dev, counts.test
 
     def training(settings: TrainSettings | DistilSettings) -> float:
-        passes = settings.steps * settings.batch_queries * settings.passages * _TRAINING_PASS
+        shown, pool = settings.steps * settings.batch_queries * settings.passages, 0
+        passes = shown * _TRAINING_PASS
         if recipe.fit.evaluate_every:
             pool = min(passages, min(recipe.fit.evaluate_queries, dev) * EVALUATE_DEPTH)
             passes += (1 + settings.steps // recipe.fit.evaluate_every) * pool
-        return passes / rate
+        share = _trained_share(recipe.encoder.model, recipe.train.layers)
+        return (share * passes + (1 - share) * min(passages, shown + pool)) / rate
 
     distil, reader, side = recipe.distil, recipe.cross_encoder, recipe.query_side
     readers = system.cross_encoder_count(recipe)

@@ -26,6 +26,7 @@ from colabel.systems import System, parse_system
 from colabel.teachers.pair_model import PairModel, load_cross_encoder
 from colabel.train.cross_encoders import split_layers
 from colabel.train.loop import check_batch, check_device, choose_precision
+from colabel.train.lower_layers import check_layers_of
 
 RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
@@ -45,6 +46,8 @@ def check_training(recipe: Recipe, *, student: bool = True) -> None:
     if student or not uses_checkpoint(recipe):
         parse_measure(recipe.fit.measure)
         choose_precision(recipe.fit, device)
+        if isinstance(recipe.train.layers, int):
+            check_layers_of(resolve_model(recipe.encoder.model), recipe.train.layers)
 
 
 def check_system(system: System, recipe: Recipe) -> None:

@@ -447,6 +447,7 @@ class Stages:
         how = self._how | {
             "settings": student_settings(system, recipe),
             "fit": recipe.fit,
+            "layers": recipe.train.layers,
             "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
             "hard_scope": "batch" if system.from_plain else "group",
             "about": self._about(system),

@@ -144,8 +144,12 @@ def nearest(key: str, valid: Iterable[str]) -> str:
 def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) -> Any:
     """Return the value in its declared type, or raise a sentence with key, value and allowed range."""
     expected, base = allowed(hint, metadata), _without_none(hint)
-    if value is None and base is not hint:
+    if value is None and type(None) in typing.get_args(hint):
         return None
+    if _number_or_word(hint):
+        if value in metadata["choices"]:
+            return value
+        metadata = {**metadata, "choices": None}
     converted = _convert(value, base)
     if converted is None:
         raise SettingsError(f"'{key}' is {_shown(value)} ({type(value).__name__}); expected {expected}")
@@ -161,8 +165,13 @@ def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) ->
     return converted
 
 
+def _number_or_word(hint: Any) -> bool:
+    """Whether a field takes a number or one of some words."""
+    return bool(hint == int | str)
+
+
 def _without_none(hint: Any) -> Any:
-    """The type of a field that may be left out."""
+    """The type of a field that may be left out, or that takes words beside it."""
     if not isinstance(hint, types.UnionType):
         return hint
     return next(one for one in typing.get_args(hint) if one is not type(None))
@@ -190,8 +199,11 @@ def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
     'a whole number from 1 to 100'
     """
     choices, low, high = (metadata.get(name) for name in ("choices", "low", "high"))
+    words = ", ".join(f"'{choice}'" for choice in choices or ())
+    if _number_or_word(hint):
+        return f"{allowed(int, {**metadata, 'choices': None})}, or {words}"
     if choices:
-        return "one of " + ", ".join(f"'{choice}'" for choice in choices)
+        return f"one of {words}"
     base = _without_none(hint)
     if base is not hint:
         return allowed(base, metadata) + " (or left out)"

@@ -268,6 +268,15 @@ class TrainSettings(Settings):
     )
     learning_rate: float = setting(3e-5, low=0.0, high=1.0, help="highest learning rate")
     temperature: float = setting(0.5, low=0.001, high=1000.0, help="divides the scores; the authors use 0.5")
+    layers: int | str = setting(
+        "all",
+        low=1,
+        high=1000,
+        choices=("all",),
+        help="upper layers of θ, and of students of both sides, that are trained; what the frozen lower ones make of a "
+        "text is computed once and kept on disk during training",
+        effect="none",
+    )
     theta: str = setting(
         "auto",
         choices=("auto", "train", "take"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
 from sentence_transformers.base.trainer import BaseTrainer
@@ -37,6 +38,7 @@ from colabel.train.callbacks import (
 from colabel.train.dev import DevSet
 from colabel.train.distributed import connect, is_main_process, process_count, tell_all, wait_for_all
 from colabel.train.groups import Groups, GroupTexts, collator_for
+from colabel.train.lower_layers import FOLDER, LowerLayers
 from colabel.train.objective import LossSettings, Objective, target_name
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,19 @@ class Job:
     seed: int
     dev: DevSet | None
     device: str
+    layers: int | str = "all"
+
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """All passages and queries that steps and evaluations read, each once, by task."""
+        rows, queries = (
+            np.unique(self.groups.rows),
+            [self.groups.candidates.query_ids[one] for one in np.unique(self.groups.queries)],
+        )
+        if self.dev is not None and self.fit.evaluate_every:
+            rows, queries = np.union1d(rows, self.dev.rows[self.dev.rows >= 0]), [*queries, *self.dev.query_ids]
+        passages = [self.dataset.passages[row].full_text for row in rows.tolist()]
+        return {"document": passages, "query": [self.dataset.queries[one] for one in queries]}
 
     @property
     def target_name(self) -> str:
@@ -87,6 +102,7 @@ def fit(
     connect(cpu=device == "cpu")
     model = load_checkpoint(str(job.start), device)
     refuse_token_pooling(model)
+    lower = LowerLayers(model, job.layers) if isinstance(job.layers, int) else None
     checkpoints = folder / CHECKPOINTS
     resume = tell_all(last_checkpoint(checkpoints) if is_main_process() else None)
     objective = Objective(model, job.groups, job.teacher, job.loss)
@@ -112,7 +128,7 @@ def fit(
         ):
             _load_weights(model, Path(resume))
         else:
-            with _memory(job.settings), no_progress_bars():
+            with _memory(job.settings), no_progress_bars(), _skipping(lower, job, checkpoints / FOLDER, progress):
                 trainer.train(resume_from_checkpoint=resume)
             state = trainer.state
     finally:
@@ -120,6 +136,16 @@ def fit(
     kept = _keep(trainer.model, job, state, checkpoints)
     wait_for_all()
     return trainer.model, state, kept
+
+
+def _skipping(lower: LowerLayers | None, job: Job, folder: Path, progress: Progress) -> AbstractContextManager[None]:
+    """Where layers are frozen: their output, computed once in process 0, takes their place."""
+    if lower is None:
+        return nullcontext()
+    if is_main_process():
+        lower.compute(job.texts, folder, progress)
+    wait_for_all()
+    return lower.skipped(folder)
 
 
 class SafeTrainer(BaseTrainer):

@@ -93,7 +93,8 @@ def train_theta(
     settings = settings or TrainSettings()
     groups = groups_for(candidates_from_ranking(dataset, ranking, depth=settings.candidates), settings, seed)
     loss = LossSettings(scope="batch", temperature=settings.temperature)
-    job = Job("training θ", start, dataset, groups, None, loss, settings, fit or FitSettings(), seed, dev, device)
+    how = (settings, fit or FitSettings(), seed, dev, device, settings.layers)
+    job = Job("training θ", start, dataset, groups, None, loss, *how)
     return _train(job, out, {}, progress)
 
 
@@ -108,6 +109,7 @@ def distil(
     settings: DistilSettings | None = None,
     fit: FitSettings | None = None,
     hard_scope: str = "group",
+    layers: int | str = "all",
     seed: int = 0,
     dev: DevSet | None = None,
     device: str = "auto",
@@ -123,6 +125,7 @@ def distil(
             hard labels. It may be an object of your own; what it returns is checked.
         smoothing: ε of hard labels, the mass that is spread evenly over all passages of a step.
         hard_scope: what the hard-label term compares a query with, "group" or "batch" (the paper's cross-encoder rows).
+        layers: how many upper layers are trained; see ``train.layers``.
         about: what the model card says of the teacher (β, f_p, …).
     """
     settings = settings or DistilSettings()
@@ -156,7 +159,8 @@ def distil(
         smoothing=smoothing,
     )
     what = f"student ({target_name(teacher, smoothing)})"
-    job = Job(what, start, dataset, groups, teacher, loss, settings, fit or FitSettings(), seed, dev, device)
+    how = (settings, fit or FitSettings(), seed, dev, device, layers)
+    job = Job(what, start, dataset, groups, teacher, loss, *how)
     return _train(job, out, about or {}, progress)
 
 
@@ -188,6 +192,8 @@ def _spec(job: Job, precision: str) -> Spec:
         "precision": precision,
         "target": job.target_name,
     }
+    if job.layers != "all":
+        kept["layers"] = job.layers
     if job.teacher is not None and job.loss.hard_weight:
         kept["hard_scope"] = job.loss.hard_scope
     hard = fingerprint({"target": job.target_name, "smoothing": job.loss.smoothing})
@@ -241,6 +247,12 @@ def _card(job: Job, summary: Mapping[str, Any], about: Mapping[str, Any]) -> str
     if job.loss.smoothing:
         teacher["ε"] = job.loss.smoothing
     settings = job.settings.effective("always" if job.teacher is None else "teaching")
-    training = {**settings, **job.fit.as_dict(), "seed": job.seed, "kept step": summary["kept_step"]}
+    training = {
+        **settings,
+        "layers": job.layers,
+        **job.fit.as_dict(),
+        "seed": job.seed,
+        "kept step": summary["kept_step"],
+    }
     sections = {"Data": data, "Teacher": teacher, "Training": training, "Versions": library_versions()}
     return model_card(f"{job.dataset.name}: {job.what}", sections, summary["evaluations"], job.fit.measure)

@@ -17,7 +17,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -277,13 +277,17 @@ def train_query_side(
 
 
 def step_seconds(
-    encoder: Encoder, passages: EncodedPassages, queries: Sequence[str], settings: QuerySideSettings
+    encoder: Encoder,
+    passages: EncodedPassages,
+    queries: Sequence[str],
+    settings: QuerySideSettings,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """How long a step takes on this machine: a few real ones over a sample, after which the encoder is as before."""
     rows = np.tile(np.arange(len(passages.offsets) - 1), (len(queries), 1))
     target = np.full(rows.shape, 1.0 / rows.shape[1], dtype=np.float32)
     lists = Lists(queries, queries, rows, target, np.ones(len(queries), np.float32), 0.0, "")
-    ticks = _Ticks()
+    ticks = _Ticks(clock)
     few = dataclasses.replace(settings, steps=_TIMED_STEPS + 1)
     _Training(encoder, _Sample(passages), lists, few, 0).run(ticks)
     return float(np.median(np.diff(ticks.times)))  # the first step, which sets up the optimiser, is not in it
@@ -292,14 +296,15 @@ def step_seconds(
 class _Ticks:
     """Progress that notes when each step was done."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.times: list[float] = []
+        self._clock = clock
 
     def start(self, what: str, total: int | None, unit: str) -> _Ticks:
         return self
 
     def advance(self, steps: int = 1) -> None:
-        self.times.append(time.perf_counter())
+        self.times.append(self._clock())
 
     def close(self) -> None:
         pass
