@@ -30,10 +30,14 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)
     assert found["encoder"] == 3.0 + 40 / 100 and found["rank"] == pytest.approx(data.test * search)
     taught = stage_seconds(recipe, parse_system("views"), data, RATES)["query side"]
-    assert taught == pytest.approx(3.0 + 150 * 0.5 + 5 * data.dev * search)
+    assert taught == pytest.approx(3.0 + 8 * 0.5 + 5 * data.dev * search)  # eight passes over one batch of queries
     read = stage_seconds(recipe, parse_system("ce-kd"), data, RATES)
     assert read["label"] == pytest.approx(2 * 2 * 3 * 1.1 / 100)
     assert read["cross-encoder"] == pytest.approx(2 * 2 * 3 * 3.2 * 1.1 / 100)
+    upper = replace(recipe, train=replace(recipe.train, layers=1))  # of two: half of each pass, and the rest once
+    once = min(40, 2 * 2 * 3 + 40)
+    halved = (2 * 2 * 3 * 3.2 + evaluations + once) / 2 / 100
+    assert stage_seconds(upper, system, data, RATES)["distil"] == pytest.approx(halved)
     taken = replace(recipe, train=TrainSettings(theta="take"))
     assert stage_seconds(taken, system, data, RATES)["train"] == 0.0
     shared = stage_seconds(
