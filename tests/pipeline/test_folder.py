@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colabel import Recipe, open_run, run
+from colabel import Recipe, open_run, run, study
 from colabel.cli import main
 from colabel.errors import ArtefactError, UsageError
 from colabel.pipeline import distil_student
 from colabel.pipeline.folder import versions
+from colabel.settings import StudySettings
 
 Call = Callable[..., tuple[int, str, str]]
 SLUG = "collective-0.5"
@@ -117,6 +118,60 @@ def test_commands_take_the_folder_of_a_run(
         assert call(*command)[0] == 2, command
 
 
+@pytest.fixture(scope="module")
+def studied(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("studied") / "my study"
+    systems = ("bm25", "colbert", SLUG, "hn-query", "views", "hybrid-views")
+    study(replace(recipe, data=replace(recipe.data, keep_labels=1), study=StudySettings(systems=systems)), out)
+    return out
+
+
+def test_of_a_study_the_student_that_gained_most_on_dev_is_taken(studied: Path) -> None:
+    opened = open_run(studied)
+    gains = {}
+    for slug in (SLUG, "hn-query", "views"):
+        summary = json.loads((studied / "seed-0" / "students" / slug / "model/training/summary.json").read_text())
+        gains[slug] = summary["gain"][0] if "gain" in summary else summary["kept_value"] - summary["start_value"]
+    assert gains[opened.system.slug] == max(gains.values())
+    other = open_run(studied, "views")
+    assert (other.system.slug, other.search("summer", k=3).ids.shape) == ("views", (1, 3))
+    assert (
+        other.ranker("hybrid").weight
+        == json.loads(  # type: ignore[attr-defined]
+            (studied / "seed-0" / "hybrid" / "hybrid-views" / "manifest.json").read_text()
+        )["counts"]["weight"]
+    )
+    assert list(other.rankings) == ["bm25", "colbert", SLUG, "hn-query", "views", "hybrid-views"]
+    assert open_run(studied, "hn-query").missing(limit=2)
+    with pytest.raises(UsageError, match="views"):
+        open_run(studied, "colbert")
+
+
+def test_commands_take_the_folder_of_a_study(
+    studied: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    query, taken = open_run(studied).knowledge.queries.ids[0], open_run(studied).system.slug
+    for command in (
+        ("search", studied, "ice"),
+        ("inspect", studied, query),
+        ("missing", studied, "--limit", 2, "--out", "review.tsv"),
+        ("label-quality", studied),
+        ("evaluate", studied),
+        ("export", studied, "--format", "parquet", "--out", "parquet"),
+    ):
+        code, out, err = call(*command)
+        assert (code, bool(out), f"'{taken}'" in err) == (0, True, True), f"{command}: {err}"
+    for command in (("report", studied), ("runs", studied)):
+        assert call(*command)[0] == 0
+    filled = Path("review.tsv").read_text().replace("\t\n", "\tyes\n")
+    Path("review.tsv").write_text(filled)
+    code, out, _ = call("judge", studied, "review.tsv")
+    assert (code, out.splitlines()[-1].split()[:3]) == (0, ["Next:", "colabel", "labels"])
+    assert call(*shlex.split(out.splitlines()[-1])[2:])[0] == 0
+    assert call("run", studied)[0] == 2
+
+
 def test_questions_are_read_until_an_empty_line(finished: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for typed, answers in (("ice\nsummer\n\nfjord\n", 2), ("ice\n", 1), ("", 0)):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
@@ -184,7 +239,14 @@ def test_new_labels_make_a_version(recipe: Recipe, tmp_path: Path) -> None:
     train = tmp_path / "data" / "qrels" / "train.tsv"
     train.write_text("\n".join(train.read_text().splitlines()[:-1]) + "\n")
     run(mine, tmp_path / "run", teacher="collective")
-    assert len(versions(tmp_path / "run")) == 1
+    out, index = tmp_path / "run", Path("students") / SLUG / "index"
+    assert len(versions(out)) == 1
+    for name in ("evaluation.json", "report.html", "report.md"):  # as a kill between student and index leaves it
+        (out / name).unlink()
+    shutil.rmtree(out / index)
+    shutil.copytree(versions(out)[0] / index, out / index)
+    run(mine, out, teacher="collective")
+    assert len(versions(out)) == 1, "a run that was killed is no result of its own"
 
 
 def test_a_kill_while_a_model_is_replaced_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,27 @@ def test_the_query_side_learns_from_pieces_and_a_score_file_from_documents(
     assert names == [opened.dataset.passages.ids[row] for row in found.tolist()]
 
 
+def test_documents_are_suggested_judged_and_learned(long_run: tuple[Recipe, Path], tmp_path: Path) -> None:
+    _, out = long_run
+    shutil.copytree(out, tmp_path / "run")
+    opened = open_run(tmp_path / "run")
+    first, other = (
+        next(one for one in opened.missing(50) if one.query_id == query) for query in opened.labels.query_ids[:2]
+    )
+    verdicts = [(first.query_id, first.passage_id, "yes"), (other.query_id, other.passage_id, "no")]
+    assert opened.judge(verdicts) == 2
+    pairs = {(one.query_id, one.passage_id) for one in opened.missing(500)}
+    assert not pairs & {(query, passage) for query, passage, _ in verdicts}
+    done = opened.again()
+    assert (done.added, done.negatives) == (1, 1)
+    learned = done.run.dataset
+    assert learned.labels(TRAIN)[first.query_id][first.passage_id] == 1
+    assert learned.trusted == {other.query_id: (other.passage_id,)}
+    shown = next(one for one in opened.missing(50))
+    row = opened.dataset.passages.ids.row(shown.passage_id)
+    assert shown.text in {opened.dataset.passages[one].text for one in range(row, row + 8)}
+
+
 def test_shards_may_cut_a_document(collection: Path, tiny_model: Path, tmp_path: Path) -> None:
     dataset, encoder = load_dataset(DataSettings(source=str(collection), chunk=12)), settings(tiny_model)
     whole = build_index(dataset, tmp_path / "whole", encoder=encoder)
@@ -174,6 +196,7 @@ def test_commands_offer_and_take_chunk(collection: Path, tiny_model: Path, tmp_p
     found = json.loads(call("search", tmp_path / "index", QUESTION, "-k", 1, "--json"))
     assert "d7" in json.dumps(found)
     assert "d7#" not in json.dumps(found)
+    assert {"fjord", "narrow", "inlet"} <= {one["passage"] for one in found[0]["matches"]}  # of its last piece
 
 
 def test_labels_stand_for_the_piece_that_bm25_scores_best(long_run: tuple[Recipe, Path]) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from colabel import verify
+from colabel.labels import VerdictStore
 from tests.pipeline.small import small_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,10 @@ LONG = int(os.environ.get("COLABEL_TORTURE") or 0)
 SEED = int(os.environ.get("COLABEL_TORTURE_SEED") or (time.time() if LONG else 1))
 PLAIN_DATA = (".npy", ".safetensors", ".tsv", ".trec", ".parquet", ".qrels", ".faiss")
 WRITERS = ("index", "rank", "run", "label", "missing", "export")
+MORE_WRITERS = ("convert", "collect", "study", "transfer", "judge", "again", "prune")
+BEGIN = {"judge": "run", "again": "judge", "prune": "again"}
+"""Commands that change a folder → whose result they begin with."""
+READERS = ("search", "search run", "suggest", "evaluate", "runs", "inspect", "search study")
 Arguments = list[str]
 
 
@@ -67,6 +72,8 @@ class Machine:
     def start(self, arguments: Arguments, *, size: int = 0, powerless: bool = False) -> int:
         self._count += 1
         files = (self._logs / f"{self._count}.out", self._logs / f"{self._count}.err")
+        for path in files:
+            path.touch()  # a command may be killed before it opens them
         out, err = map(str, files)
         child = int(self._ask({"arguments": arguments, "out": out, "err": err, "bytes": size, "powerless": powerless}))
         self._files[child] = files
@@ -118,6 +125,14 @@ class Scene:
             "label": ["label", recipe, "--knowledge", str(source / "run" / "knowledge"), *out],
             "missing": ["missing", run, "--with-labels", "--out", str(work / "missing.qrels")],
             "export": ["export", run, "--format", "parquet", *out],
+            "convert": ["convert", data, *out],
+            "collect": ["collect", data, "--index", str(source / "index"), *out],
+            "study": ["study", recipe, *out],
+            "transfer": ["transfer", str(source / "study"), data, *out],
+            "judge": ["judge", str(work / name), str(home / "review.tsv")],
+            "again": ["run", str(work / name)],
+            "prune": ["runs", str(work / name), "--prune"],
+            "search study": ["search", str(source / "study"), "glacier ice", "--json"],
             "search": ["search", str(source / "index"), "glacier ice", "--json"],
             "search run": ["search", run, "glacier ice", "--json"],
             "suggest": ["missing", run, "--json"],
@@ -125,6 +140,11 @@ class Scene:
             "runs": ["runs", run],
             "inspect": ["inspect", run, "q1", "--json"],
         }[name]
+
+    def begin(self, name: str, work: Path) -> None:
+        """Lay out what a command changes."""
+        if name in BEGIN:
+            shutil.copytree(self.home / BEGIN[name], work / name)
 
     def same(self, name: str, work: Path) -> None:
         """The command made in ``work`` what it made undisturbed, all of it whole, and left nothing beside it."""
@@ -135,6 +155,12 @@ class Scene:
         assert [path.name for path in work.rglob(".*")] == [], name
         if name != "missing":
             assert not verify(work / name).damaged
+        if name in BEGIN:
+            assert judged(work / name) == judged(self.home / name)
+
+
+def judged(run: Path) -> list[tuple[str, str, str]]:
+    return [(one.query_id, one.passage_id, one.answer) for one in VerdictStore(run / "verdicts").current()]
 
 
 def place(name: str) -> str:
@@ -179,6 +205,8 @@ passages = 3
 [fit]
 evaluate_every = 1
 evaluate_queries = 2
+[study]
+systems = ["bm25", "colbert", "collective-0.5", "views"]
 """
 
 
@@ -191,12 +219,19 @@ def scene(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (home / "logs").mkdir()
     machine = Machine(home / "logs")
     found = Scene(home, machine, {}, {}, {})
-    for name in (*WRITERS, "search", "search run", "suggest", "evaluate", "runs", "inspect"):
+    for name in (*WRITERS, *READERS[:-1], *(MORE_WRITERS if LONG else ()), *(READERS[-1:] if LONG else ())):
+        if name == "judge":
+            pairs = [(one["query_id"], one["passage_id"]) for one in json.loads(found.printed["suggest"])][:4]
+            lines = [
+                f"{query}\t{passage}\t{'yes' if place % 2 else 'no'}" for place, (query, passage) in enumerate(pairs)
+            ]
+            (home / "review.tsv").write_text("\n".join(["query_id\tpassage_id\tverdict", *lines]) + "\n")
+        found.begin(name, home)
         began = time.monotonic()
         ended = machine.run(found.command(name, home))
         assert ended.code == 0, (name, ended.err)
         found.seconds[name], found.printed[name] = time.monotonic() - began, ended.out
-        if name in WRITERS:  # before others add to it what they remember
+        if name in (*WRITERS, *MORE_WRITERS):  # before others add to it what they remember
             found.made[name] = contents(home / place(name))
     yield found
     machine.close()
@@ -218,7 +253,9 @@ def test_killed_at_random_moments_the_same_command_ends_as_if_nothing_had_been(
     scene: Scene, work: Callable[[], Path]
 ) -> None:
     for number, chance in enumerate(trials(6)):
-        name, folder = (*WRITERS, "search")[number % 7], work()
+        names = (*WRITERS, "search", *(MORE_WRITERS if LONG else ()))
+        name, folder = names[number % len(names)], work()
+        scene.begin(name, folder)
         for _ in range(chance.randint(1, 3)):
             child = scene.machine.start(scene.command(name, folder))
             time.sleep(chance.uniform(0, scene.seconds[name]))
@@ -299,7 +336,7 @@ def test_of_two_writers_one_is_refused_or_finds_it_done(scene: Scene, work: Call
 
 
 def test_damage_at_random_places_is_refused_or_makes_no_difference(scene: Scene, work: Callable[[], Path]) -> None:
-    readers = ("search", "search run", "suggest", "evaluate", "runs", "inspect", "rank", "label", "export")
+    readers = (*READERS[:-1], "rank", "label", "export")
     for number, chance in enumerate(trials(9)):
         folder = work()
         shutil.copytree(scene.home / "run", folder / "run")

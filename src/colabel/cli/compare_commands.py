@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     {DATASET_HELP} Here it may also be a label file alone (TREC or BEIR qrels, plain or gzipped).
 
-    Or DATASET is the folder of `colabel run`: its own rankings are measured on its data, beside RUNS if there are any.
+    Or DATASET is the folder of a run or study: its own rankings are measured on its data, beside RUNS if there are any.
 
     RUNS are run files of any program, plain or gzipped (TREC; `query passage rank score`; `query passage rank` or
     `query passage score`; JSON, query → passage → score), or folders that `colabel rank` wrote.
@@ -82,7 +82,7 @@ def evaluate_command(
     named = {**(whole.rankings if whole else {}), **{str(run): run for run in runs}}
     if not named:
         missing = f"{dataset} has no ranking of test queries" if whole else "no run is named"
-        raise UsageError(f"{missing}; name run files, or the folder of `colabel run` in place of DATASET")
+        raise UsageError(f"{missing}; name run files, or the folder of a run or study in place of DATASET")
     groups = seed_groups(named) if seeds else {}
     against = _baseline(list(groups or named), compared, baseline, all_pairs)
     chosen = measures or DEFAULT_MEASURES
@@ -321,8 +321,9 @@ def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
 def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
     """List the results of a run folder, the earlier ones first, with their measures.
 
-    DIR is the folder of `colabel run`. A run with other settings or labels keeps the earlier result in DIR/versions,
-    where every command takes it as a run. Measures are those of the student and BM25 together. Examples:
+    DIR is the folder of `colabel run`; of a study, the systems are listed. A run with other settings or labels keeps
+    the earlier result in DIR/versions, where every command takes it as a run. Measures are those of the student and
+    BM25 together. Examples:
 
       colabel runs runs/mine
 

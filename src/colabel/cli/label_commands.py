@@ -49,8 +49,8 @@ _order_option = click.option(
     help="By how far the teacher score lies above the mean of the query's candidates: relative to the query's weight "
     "(standout), or in standard deviations (deviation; for cross-encoders).",
 )
-_LABELS_HELP = f"""RUN is the folder of `colabel run`; or one that `colabel label` wrote, which needs DATASET with the \
-settings of labelling as well. {DATASET_HELP}"""
+_LABELS_HELP = f"""RUN is the folder of a run or study; or one that `colabel label` wrote, which needs DATASET with \
+the settings of labelling as well. {DATASET_HELP}"""
 
 
 def _labels_arguments(function: F) -> F:
@@ -112,7 +112,7 @@ def collect_command(dataset: str, overrides: tuple[str, ...], index_folder: Path
 def inspect_command(folder: Path, query_id: str, count: int, beta: float | None, as_json: bool) -> None:
     """Show a query's feedback passages, its expansion tokens, and its best passages before and after.
 
-    RUN is the folder of `colabel run`, or one that `colabel collect` wrote. Examples:
+    RUN is the folder of a run or study, or one that `colabel collect` wrote. Examples:
 
       colabel inspect runs/mine q17
 

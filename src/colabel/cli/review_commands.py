@@ -44,7 +44,7 @@ def serve_command(
 ) -> None:
     """Review suspected labels, search and see how far the labels are, in a browser.
 
-    RUN is the folder of `colabel run`. Verdicts are kept in RUN/verdicts. Examples:
+    RUN is the folder of a run or study. Verdicts are kept in RUN/verdicts. Examples:
 
       colabel serve runs/mine
 
@@ -133,7 +133,7 @@ def judge_command(
                 f"people decided {one.pairs:,} of these pairs as well: the same on {one.same:,} (κ = {kappa}); of "
                 f"{one.yes:,} that it finds relevant, they find {one.yes_right:,} so"
             )
-    emit(options.next_command("run", folder))
+    emit(options.next_command(*run.use_verdicts))
 
 
 @click.command("labels")

@@ -177,8 +177,8 @@ def search_command(
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 
-    RUN is the folder of `colabel run`, or one that `colabel index` wrote. Without TEXT, questions are read line by line
-    until an empty one, and models stay loaded. Examples:
+    RUN is the folder of a run or study, or one that `colabel index` wrote. Without TEXT, questions are read line by
+    line until an empty one, and models stay loaded. Examples:
 
       colabel search runs/mine "how are glacier caves formed" -k 5
 

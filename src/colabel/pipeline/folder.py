@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import math
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from colabel.data.splits import stable_fraction
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
+from colabel.findings.records import STUDY_FILE, read_study
 from colabel.findings.results import evaluated
 from colabel.index import Index
 from colabel.labels import (
@@ -59,7 +62,7 @@ from colabel.ranking.late_interaction import Hit, hits
 from colabel.reporting import write_run_report
 from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
-from colabel.systems import System, parse_system
+from colabel.systems import System, parse_system, systems_of
 from colabel.teachers import Teacher
 from colabel.train.query_side import verdict
 
@@ -67,6 +70,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from colabel.pipeline.again import Retrained
+
+log = logging.getLogger(__name__)
 
 VERSIONS = "versions"
 """The folder of a run's earlier results."""
@@ -105,24 +110,31 @@ class Found:
         import pandas as pd
 
         rows = [{"query": text, **hit.as_dict()} for place, text in enumerate(self.texts) for hit in self.hits(place)]
-        return pd.DataFrame(rows, columns=["query", *(field.name for field in dataclasses.fields(Hit))])
+        return pd.DataFrame(rows, columns=["query", "rank", "score", "passage_id", "title", "text"])
 
 
 class Run:
     """A finished run, with its recipe, the system of its student, and where everything lies.
 
-    Models and data are opened when first needed and kept.
+    Models and data are opened when first needed and kept. Of a study, it is one of the systems of the first seed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        if (folder / "study.json").exists() or any(folder.glob("seed-*")):
-            raise UsageError(f"{folder} holds a study, not a run; name an index, labels or knowledge inside it")
+    def __init__(self, folder: Path, system: str = "") -> None:
         self.folder = folder
         self.recipe, _ = noted_recipe(folder)
-        self.system: System = noted_system(folder)
-        self.at = Layout.of(folder)
+        self.of_study = is_study(folder)
+        self.at = Layout.of(folder, self.recipe.seed if self.of_study else None)
+        self._students = study_students(self.at) if self.of_study else [noted_system(folder)]
+        names = [one.slug for one in self._students]
+        if system and system not in names:
+            raise UsageError(f"{folder} has no student '{system}'; it has: {', '.join(names) or 'none'}")
+        if not names:
+            raise ArtefactError(f"{folder}: no student of this study is trained yet; repeat `colabel study`")
+        self.system: System = self._students[names.index(system) if system else 0]
         if not (self.student / "manifest.json").exists():
             raise ArtefactError(f"{folder}: the student '{self.system.slug}' is not trained yet; repeat `colabel run`")
+        if self.of_study and not system:
+            log.info("%s is a study: '%s' is taken, of its %d students the best on dev", folder, names[0], len(names))
 
     @property
     def student(self) -> Path:
@@ -154,10 +166,12 @@ class Run:
     @property
     def labels(self) -> Labels:
         """The teacher's labels; refused where the student learned without a teacher."""
-        folder = self.at.labels(self.system)
-        if not folder.exists():
-            raise UsageError(f"{self.folder}: the student '{self.system.slug}' learned from no teacher's labels")
-        return open_labels(folder)
+        for system in (self.system, *self._students):
+            if self.at.labels(system).exists():
+                if system != self.system:
+                    log.info("the labels are those of '%s', as '%s' has none", system.slug, self.system.slug)
+                return open_labels(self.at.labels(system))
+        raise UsageError(f"{self.folder}: the student '{self.system.slug}' learned from no teacher's labels")
 
     @property
     def knowledge(self) -> Knowledge:
@@ -295,7 +309,10 @@ class Run:
         """
         from colabel.pipeline.again import run_again
 
-        return run_again(self.folder, teacher=teacher, programs=programs, progress=progress)
+        done = run_again(self.folder, teacher=teacher, programs=programs, progress=progress)
+        for name in ("dataset", "index", "theta_index", "bm25", "late"):  # what was opened was the earlier result
+            self.__dict__.pop(name, None)
+        return done
 
     @cached_property
     def verdict_store(self) -> VerdictStore:
@@ -309,10 +326,18 @@ class Run:
         return found if programs else of_people(found)
 
     @property
+    def use_verdicts(self) -> tuple[str, ...]:
+        """The command that makes use of verdicts: a run is trained again; those of a study become a label file."""
+        folder = str(self.folder)
+        return ("labels", folder, "--with-labels", "--out", "train.qrels") if self.of_study else ("run", folder)
+
+    @property
     def rankings(self) -> dict[str, Path]:
         """System → its ranking of the test queries; empty where there are no test labels."""
         slug = self.system.slug
-        names = ("bm25", "zero-shot", "colbert", slug, "hybrid", f"hybrid-{slug}")
+        names = ["bm25", "zero-shot", "colbert", slug, "hybrid", f"hybrid-{slug}"]
+        if self.of_study:
+            names = [one.slug for one in systems_of(self.recipe)]
         return {name: self.at.run(name) for name in names if self.at.run(name).exists()}
 
     def evaluate(self, measures: Sequence[str] = MEASURES) -> Evaluation:
@@ -327,9 +352,33 @@ class Run:
         return write_page(self.folder, self.dataset, self.system, evaluation, self.recipe.seed)
 
 
-def open_run(folder: Path | str) -> Run:
-    """Open the folder of a finished run, or an earlier version of it (``FOLDER/versions/0001``)."""
-    return Run(Path(folder))
+def open_run(folder: Path | str, system: str = "") -> Run:
+    """Open the folder of a finished run, an earlier version of it (``FOLDER/versions/0001``), or a study.
+
+    Args:
+        system: the student of a study; left out, the one that is best on dev.
+    """
+    return Run(Path(folder), system)
+
+
+def is_study(folder: Path) -> bool:
+    """Whether a folder holds a study, finished or not."""
+    return (folder / STUDY_FILE).exists() or any(folder.glob("seed-*"))
+
+
+def study_students(at: Layout) -> list[System]:
+    """The students of one seed of a study, the best on dev first; those that saw hidden labels are left out."""
+    found = [parse_system(path.parent.parent.name) for path in sorted(at.own.glob("students/*/model/manifest.json"))]
+    usable = [one for one in found if not one.ceiling and at.student_index(one).exists()]
+    return sorted(usable, key=lambda one: -dev_gain(one, read_manifest(at.model(one)).counts))
+
+
+def dev_gain(system: System, counts: Mapping[str, Any]) -> float:
+    """By how much training a student from θ raised the measure on dev; −∞ where that is not known."""
+    if system.query_side:
+        return float(counts.get("gain", [-math.inf])[0])
+    before, after = counts.get("start_value"), counts.get("kept_value")
+    return -math.inf if system.from_plain or before is None or after is None else float(after - before)
 
 
 def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluation | None, seed: int = 0) -> Path:
@@ -361,7 +410,8 @@ def keep_version(
     """Keep what a run folder holds in ``versions/NNNN`` before another run replaces parts of it; whether that was done.
 
     Done where a student is finished, and another one is wanted or ``stale``, the first stage to be made, follows from
-    other settings or data. Files are linked, so a version takes no room of its own: artefacts are never changed, only
+    other settings or data. A run that was interrupted on its way from a version to its next result has nothing new to
+    keep. Files are linked, so a version takes no room of its own: artefacts are never changed, only
     replaced whole. The version appears with one rename; only then the earlier figures leave the folder.
     """
     noted, made = _read_json(folder / RECIPE_FILE), sorted(folder.glob("students/*/model/manifest.json"))
@@ -372,6 +422,8 @@ def keep_version(
         return False
     results = [path for name in (Layout.of(folder).evaluation.name, *REPORT_FILES) if (path := folder / name).exists()]
     kept = versions(folder)
+    if kept and not results:
+        return False
     new = not kept or not all(_same(path, kept[-1] / path.relative_to(folder)) for path in (*made, *results))
     if new:
         final = folder / VERSIONS / f"{int(kept[-1].name) + 1 if kept else 1:04d}"
@@ -410,19 +462,23 @@ def prune_versions(folder: Path) -> int:
     """Remove the earlier results of a run; how many there were."""
     found = versions(folder)
     for path in found:
-        gone = path.rename(path.with_name(f".{path.name}.removed"))  # never half a version, whatever happens
-        shutil.rmtree(gone)
+        path.rename(path.with_name(f".{path.name}.removed"))  # never half a version, whatever happens
+    for path in (folder / VERSIONS).glob(".*.removed"):
+        shutil.rmtree(path)
     return len(found)
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """The results of a run folder, oldest first: its versions, and what it holds now.
+    """The results of a run folder, oldest first: its versions, and what it holds now. Of a study, its systems.
 
     Each as plain JSON types: folder, student, the means of the student and BM25 together (empty where there are none),
     and the settings in which it differs from the result before it.
     """
     noted_recipe(folder)
     found: list[dict[str, Any]] = []
+    if is_study(folder):
+        systems = read_study(folder).finished if (folder / STUDY_FILE).exists() else []
+        return [{"folder": str(folder), "student": one.slug, "means": one.means, "changed": found} for one in systems]
     before: dict[str, Any] = {}
     for path in [*versions(folder), folder]:
         note, slug = _flat(_read_json(path / RECIPE_FILE)), noted_system(path).slug

@@ -174,10 +174,9 @@ def highlights(
     vectors = encoded.vectors[0][used].numpy()
     found = []
     for hit in hits:
-        row = int(index.store.ids.row(hit.passage_id))
-        stored, _ = index.store.vectors([row])
-        ids, _ = index.store.passage_tokens([row])
-        words = token_words(passages[row].full_text, index.encoder.tokens(ids.tolist()), language)
+        stored, _ = index.store.vectors([hit.row])
+        ids, _ = index.store.passage_tokens([hit.row])
+        words = token_words(passages[hit.row].full_text, index.encoder.tokens(ids.tolist()), language)
         found.append(word_matches(asked, vectors, words, stored))
     return found
 

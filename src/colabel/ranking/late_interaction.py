@@ -103,17 +103,23 @@ def check_finite(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], i
 
 @dataclasses.dataclass(frozen=True)
 class Hit:
-    """A passage that was found. Title and text are empty where the collection is not at its place any more."""
+    """A passage that was found, or the best piece of a document; ``row`` is its place in the index.
+
+    Title and text are empty where the collection is not at its place any more.
+    """
 
     rank: int
     score: float
     passage_id: str
     title: str
     text: str
+    row: int = -1
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
+        """Plain JSON types, without the row."""
+        found = dataclasses.asdict(self)
+        del found["row"]
+        return found
 
 
 def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None, where: str = "") -> list[Hit]:
@@ -135,5 +141,5 @@ def hits(index: Index, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float
             break
         passage = passages[row] if passages is not None else None
         title, body = (passage.title, passage.text) if passage else ("", "")
-        found.append(Hit(place, score, index.store.ids[row], title, body))
+        found.append(Hit(place, score, index.store.ids[row], title, body, row))
     return found

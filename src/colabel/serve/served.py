@@ -424,8 +424,7 @@ class ServedRun:
 
     def _step(self) -> Step:
         """What helps most now."""
-        folder = str(self.run.folder)
-        again = shlex.join(["colabel", "run", folder])
+        again = shlex.join(["colabel", *self.run.use_verdicts])
         if self.queue is None:
             return Step("Search, and judge what you find.", "/search")
         new = self.queue.found()
