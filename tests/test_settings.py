@@ -135,8 +135,10 @@ def test_paths_that_were_typed_are_relative_to_the_current_folder(tmp_path: Path
 def test_unreadable_recipes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such recipe file"):
         load_recipe(tmp_path / "none.toml")
+    (tmp_path / "folder.toml").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
-        load_recipe(tmp_path)
+        load_recipe(tmp_path / "folder.toml")
+    assert load_recipe(tmp_path, ["train.steps=3"]).data.source == str(tmp_path), "a dataset"
     (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_recipe(tmp_path / "latin.toml")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from click.testing import CliRunner
 
-from colabel import Recipe, load_dataset, open_run, run
+from colabel import Dataset, DataSettings, Recipe, load_dataset, open_run, run
 from colabel.cli import cli
 from colabel.errors import UsageError
 from colabel.labels import Verdict, VerdictStore, apply_verdicts
@@ -126,6 +126,39 @@ def test_a_notebook_closes_the_loop_with_tables(finished: Path, tmp_path: Path) 
     assert (
         next(one.after for one in done.changes if (one.system, one.measure) == ("student", "RR@10")) == stored["RR@10"]
     )
+
+
+def test_tables_in_memory_become_a_run_that_can_be_moved(tiny_model: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_shop(tmp_path)
+    products, clicks = (pandas.read_csv(tmp_path / name) for name in ("products.csv", "clicks.csv"))
+    data, out = Dataset.from_records(products, clicks=clicks, name="my shop"), tmp_path / "run"
+    settings = (f"encoder.model='{tiny_model}'", *SMALL)
+    result = run(data, out, overrides=settings)
+    assert result.dataset == "my-shop" and result.evaluation is not None
+    from_files = load_dataset(
+        DataSettings(source=str(tmp_path / "products.csv"), labels={"clicks": str(tmp_path / "clicks.csv")})
+    )
+    opened = open_run(out)
+    assert {split: dict(opened.dataset.labels(split)) for split in opened.dataset.splits} == {
+        split: dict(from_files.labels(split)) for split in from_files.splits
+    }
+    assert opened.dataset.passages[3].metadata == {"price": 3}
+    student = (opened.student / "manifest.json").read_bytes()
+    run(Dataset.from_records(products, clicks=clicks, name="my shop"), out, overrides=settings)
+    assert (opened.student / "manifest.json").read_bytes() == student and versions(out) == []
+    run(Dataset.from_records(products, clicks=clicks[:20], name="my shop"), out, overrides=settings)
+    shutil.move(out, tmp_path / "moved")
+    moved, earlier = open_run(tmp_path / "moved"), open_run(tmp_path / "moved" / "versions" / "0001")
+    assert len(earlier.dataset.queries) == 24 and len(moved.dataset.queries) == 20
+    moved.judge([(moved.dataset.splits and next(iter(moved.dataset.labels("train"))), "p39", "yes")])
+    assert moved.again().added == 1
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="nothing was written"):
+        run(data, tmp_path, overrides=settings)
+    assert not (tmp_path / "collections").exists()
+    with pytest.raises(UsageError, match="from_records"):
+        run(products, tmp_path / "other")  # type: ignore[arg-type]
 
 
 def test_without_test_labels_dev_queries_compare(recipe: Recipe, tmp_path: Path) -> None:

@@ -150,10 +150,8 @@ def recipe_settings(dataset: str, overrides: tuple[str, ...], used: Collection[s
     A --set of a section that the command does not use is refused: it would change nothing. A recipe may hold all.
     """
     from colabel.data import load_recipe
-    from colabel.settings.recipe import recipe_from_overrides
 
-    from_file = dataset.endswith(".toml")
-    recipe = load_recipe(Path(dataset), overrides) if from_file else recipe_from_overrides(dataset, overrides)
+    recipe = load_recipe(dataset, overrides)
     for override in overrides:
         section = override.partition("=")[0].strip().partition(".")[0]
         if used is not None and section not in used:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,10 @@ def convert(dataset: Dataset, out: Path | str, to: str = "beir", *, progress: Pr
     if to != "beir" and hidden_labels(dataset):
         raise UsageError(f"{dataset.name} has hidden labels, for which the {to} format has no place; convert to beir")
     if dataset.passages.ids.first_rows is not None:
-        raise UsageError(f"the documents of {dataset.name} are in pieces; leave out data.chunk to convert them whole")
+        raise UsageError(f"the documents of {dataset.name} are in pieces and cannot be written whole; leave out chunk")
     if dataset.passages.path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{out} holds the collection that is to be converted; choose another output folder")
-    plan = Spec("convert", {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}, _inputs(dataset))
+    plan = _spec(dataset, to)
 
     def write(space: Workspace) -> Mapping[str, Any]:
         writers[to](space, dataset, progress)
@@ -42,6 +43,20 @@ def convert(dataset: Dataset, out: Path | str, to: str = "beir", *, progress: Pr
         return {**counts, "splits": list(dataset.splits)}
 
     return build(out, plan, write)
+
+
+def store(dataset: Dataset, folder: Path, *, progress: Progress = SILENT) -> Path:
+    """Write a dataset below a folder, at a place that its contents name: the same dataset is written once."""
+    name = re.sub(r"[^\w.-]+", "-", dataset.name).strip(".-") or "records"
+    place = folder / _spec(dataset, "beir").fingerprint[:12] / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    convert(dataset, place, progress=progress)
+    return place
+
+
+def _spec(dataset: Dataset, to: str) -> Spec:
+    settings = {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}
+    return Spec("convert", settings, _inputs(dataset))
 
 
 def _inputs(dataset: Dataset) -> dict[str, str]:

@@ -55,6 +55,8 @@ class Dataset:
         queries: Any = (),
         labels: Any = (),
         *,
+        clicks: Any = (),
+        min_clicks: int = 1,
         name: str = "records",
         chunk: int = 0,
         cache: Path | None = None,
@@ -67,6 +69,8 @@ class Dataset:
             queries: id and text; a mapping is id → text. Left out: a collection to search alone.
             labels: query_id, passage_id and, if given, grade and split (default: train). A mapping is query id →
                 passage ids or query id → passage id → grade, or split → such a mapping.
+            clicks: a click log: query text, passage id and, if given, a count or grade, as in a ``--clicks`` file.
+            min_clicks: clicks from which a pair of the log is a label.
             name: what reports call it.
             chunk: words per piece of a long document, as ``data.chunk``; 0: documents stay whole.
             cache: a folder for the passages, as in :func:`colabel.load_dataset`.
@@ -76,11 +80,17 @@ class Dataset:
             >>> caves.passages[0].text, caves.queries, caves.labels("train")
             ('A cave in a glacier.', {'q1': 'ice cave'}, {'q1': {'d1': 1}})
         """
-        from colabel.data.formats.in_memory import records_source
-        from colabel.data.load import read_dataset
+        from colabel.data.formats.clicks import clicks_of
+        from colabel.data.formats.in_memory import record_rows, records_source
+        from colabel.data.load import read_dataset, with_clicks
+        from colabel.data.text_lines import Collected, numbered
 
-        settings = DataSettings(source=name, chunk=chunk)
+        settings = DataSettings(source=name, chunk=chunk, min_clicks=min_clicks)
         source = records_source(passages, queries, labels, name).in_pieces(settings.chunk)
+        if rows := record_rows(clicks, "clicks", ("query", "id")):
+            located, found = numbered(rows, "clicks"), Collected()
+            known = clicks_of(located, list(rows[0]), "clicks", settings.min_clicks, not source.labels, found)
+            source = with_clicks(source, known, found)
         return read_dataset(source, settings, cache=cache)
 
     @property

@@ -27,6 +27,7 @@ from colabel.data.text_lines import (
     UNKNOWN_QUERY,
     Collected,
     Located,
+    Problem,
     Problems,
     Strict,
     read_qrels,
@@ -35,7 +36,7 @@ from colabel.data.text_lines import (
 from colabel.errors import UsageError
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, Recipe
-from colabel.settings.recipe import read_recipe
+from colabel.settings.recipe import read_recipe, recipe_from_overrides
 from colabel.types import Qrel, Qrels, Query
 
 
@@ -89,9 +90,12 @@ def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
 def load_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe file; ``overrides`` are ``section.key=value`` strings with TOML values.
 
-    Paths in ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data; those of
-    ``overrides`` are relative to the current folder, where they were typed.
+    A name that does not end in ``.toml`` is that of a dataset, all other settings being the defaults. Paths in
+    ``[data]`` are relative to the recipe's folder, so a recipe can be moved with its data; those of ``overrides`` are
+    relative to the current folder, where they were typed.
     """
+    if not str(path).endswith(".toml"):
+        return recipe_from_overrides(str(path), overrides)
     return read_recipe(Path(path), overrides, resolve_paths)
 
 
@@ -134,25 +138,36 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
     for split, path in settings.labels.items():
         if split != CLICKS:
             labels[split] = partial(read_qrels, Path(path), columns=columns)
-    log, found = settings.labels.get(CLICKS), Collected()
-    # A click log fills train alone where there are labels to test with.
-    clicks = read_clicks(Path(log), settings.min_clicks, not labels, found) if log else Clicks([], {})
 
     def queries(problems: Problems) -> Iterator[Located[Query]]:
         yield from source.queries(problems)
         for path in settings.queries:
             yield from read_queries(Path(path), problems, columns)
+
+    joined = dataclasses.replace(source, queries=queries, labels=labels)
+    log, found = settings.labels.get(CLICKS), Collected()
+    if log is None:
+        return joined
+    # A click log fills train alone where there are labels to test with.
+    return with_clicks(joined, read_clicks(Path(log), settings.min_clicks, not labels, found), found)
+
+
+def with_clicks(source: Source, clicks: Clicks, found: Iterable[Problem]) -> Source:
+    """A collection with the queries and labels of a click log; ``found`` is what was wrong in it."""
+
+    def queries(problems: Problems) -> Iterator[Located[Query]]:
+        yield from source.queries(problems)
         for problem in found:
             problems.add(problem.kind, problem.file, problem.line, problem.message)
         yield from clicks.queries
 
-    def with_clicks(split: str, problems: Problems) -> Iterator[Located[Qrel]]:
-        before: Stream[Qrel] = labels.get(split, nothing)
+    def labels(split: str, problems: Problems) -> Iterator[Located[Qrel]]:
+        before: Stream[Qrel] = source.labels.get(split, nothing)
         yield from before(problems)
         yield from clicks.labels[split]
 
-    clicked = {split: partial(with_clicks, split) for split in clicks.labels}
-    return dataclasses.replace(source, queries=queries, labels={**labels, **clicked})
+    clicked = {split: partial(labels, split) for split in clicks.labels}
+    return dataclasses.replace(source, queries=queries, labels={**source.labels, **clicked})
 
 
 def has_training_labels(settings: DataSettings) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from colabel.artefacts import folder_lock, refuse_foreign, write_json
-from colabel.data import Dataset, resolve_paths
+from colabel.data import Dataset, load_recipe, resolve_paths
+from colabel.data.conversion import store
 from colabel.data.splits import DEV, TRAIN
 from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
@@ -18,9 +19,10 @@ from colabel.findings.records import STUDY_FILE
 from colabel.labels import Verdict, VerdictStore, of_people
 from colabel.measures import parse_measure
 from colabel.pipeline.stages import PLACES, uses_checkpoint
+from colabel.progress import SILENT, Progress
 from colabel.ranking.bm25 import stemmer
 from colabel.reporting.render import REPORT_FILES
-from colabel.settings import Recipe
+from colabel.settings import DataSettings, Recipe
 from colabel.settings.recipe import build_recipe
 from colabel.systems import System, parse_system
 from colabel.teachers.pair_model import PairModel, load_cross_encoder
@@ -32,7 +34,37 @@ RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 TRANSFER_FILE = "transfer.json"
 """Which study was transferred, and to which collection."""
+COLLECTIONS = "collections"
+"""Datasets that were in memory, in the folder of a run or study."""
 _TAKEN, STUDENT, VERDICTS, PROGRAMS = "takes_teacher", "student", "verdicts", "programs"
+
+
+def recipe_for(
+    data: Recipe | Dataset | Path | str,
+    out: Path,
+    kind: str,
+    overrides: Iterable[str] = (),
+    progress: Progress = SILENT,
+) -> Recipe:
+    """The recipe of a run or study: as it is, of a recipe file, or of a dataset by its name or in memory.
+
+    What is in memory is stored in the folder first, so that every later command finds it.
+    """
+    if isinstance(data, Recipe):
+        if list(overrides):
+            raise UsageError(
+                "'overrides' change a dataset's or recipe file's settings; change those of a Recipe itself"
+            )
+        return data
+    if not isinstance(data, Dataset):
+        if not isinstance(data, Path | str):
+            raise UsageError(
+                f"expected a dataset, its path, or a recipe, not a {type(data).__name__}; tables become a dataset with "
+                "Dataset.from_records"
+            )
+        return load_recipe(data, overrides)
+    check_folder(out, kind)
+    return load_recipe(store(data, out / COLLECTIONS, progress=progress), overrides)
 
 
 def check_training(recipe: Recipe, *, student: bool = True) -> None:
@@ -221,9 +253,17 @@ def noted_recipe(folder: Path) -> tuple[Recipe, bool | None]:
     try:
         table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         given = {key: value for key, value in table.items() if key in Recipe.__dataclass_fields__}
-        return build_recipe(_without_nulls(given), stored=True), table.get(_TAKEN)
+        recipe = build_recipe(_without_nulls(given), stored=True)
+        return dataclasses.replace(recipe, data=_at_home(recipe.data, folder)), table.get(_TAKEN)
     except (OSError, ValueError, ColabelError) as error:
         raise ArtefactError(f"{path} cannot be read ({error}); run `colabel study` again to write it") from None
+
+
+def _at_home(data: DataSettings, folder: Path) -> DataSettings:
+    """Settings that name a collection stored in this folder, wherever the folder was when they were noted."""
+    *_, home, contents, name = ("", "", *Path(data.source).parts, "")[-4:-1]
+    here = folder / COLLECTIONS / contents / name
+    return dataclasses.replace(data, source=str(here.resolve())) if home == COLLECTIONS and here.is_dir() else data
 
 
 def noted_system(folder: Path) -> System:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from colabel.artefacts import Builder, DryBuilder, Stale
+from colabel.data import Dataset
 from colabel.evaluation import Evaluation
 from colabel.index import Index
 from colabel.labels import Verdict, VerdictStore
@@ -26,11 +27,13 @@ from colabel.pipeline.preflight import (
     learned_verdicts,
     note_recipe,
     noted_verdicts,
+    recipe_for,
 )
 from colabel.pipeline.stages import Layout, Stages, settle, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe
+from colabel.settings.recipe import given_keys
 from colabel.systems import DEFAULT_LESSON, OWN, System, for_student, student_of
 from colabel.teachers import Teacher
 from colabel.teachers.guarded import CheckedTeacher
@@ -64,10 +67,11 @@ class RunResult:
 
 
 def run(
-    recipe: Recipe,
+    data: Recipe | Dataset | Path | str,
     out: Path | str,
     *,
     teacher: str | Teacher = DEFAULT_LESSON,
+    overrides: Iterable[str] = (),
     minutes: float | None = None,
     given: Collection[str] = (),
     progress: Progress = SILENT,
@@ -81,6 +85,8 @@ def run(
     has learned stay learned; :func:`colabel.pipeline.again.run_again` adds the new ones.
 
     Args:
+        data: a recipe or the path of one, the path of a dataset, or a dataset in memory, which is kept in ``out``.
+        overrides: settings such as ``"train.steps=500"``, where ``data`` is no ``Recipe``.
         teacher: what the student learns. 'views', the default, and 'hard-query' train the query side alone, in
             minutes; collective, self, uniform, cross-encoder, ensemble, mixed and scores train both sides, as does
             'hard', hard negatives without a teacher (ColBERT-HN). Or a teacher of your own, which trains both: an
@@ -88,8 +94,11 @@ def run(
         minutes: choose steps and evaluations such that the run takes about so long; None: those of the recipe.
         given: settings, as ``section.key``, that are not chosen.
     """
-    recipe, case = settle(recipe)
+    overrides = tuple(overrides)
+    recipe, case = settle(recipe_for(data, Path(out), "run", overrides, progress))
     log.info("%s", case)
+    if not isinstance(data, Recipe | Dataset):
+        given = {*given, *given_keys(str(data), overrides)}
     system, own = student_and_teacher(teacher, recipe)
     budget = None if minutes is None else Budget(minutes)
     known = noted_verdicts(Path(out))

@@ -129,7 +129,7 @@ class Layout:
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index"),
     *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
-    *("seed-*", "versions", "verdicts"),
+    *("seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -34,7 +34,15 @@ from colabel.pipeline.capacity import (
     stage_seconds,
     stages_of,
 )
-from colabel.pipeline.preflight import check_folder, check_system, check_training, hold_folder, note_recipe, refused
+from colabel.pipeline.preflight import (
+    check_folder,
+    check_system,
+    check_training,
+    hold_folder,
+    note_recipe,
+    recipe_for,
+    refused,
+)
 from colabel.pipeline.run import plain_index, student_ranker, theta_index, train_student
 from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
@@ -51,9 +59,10 @@ MANIFEST_FILE = "study.manifest.json"
 
 
 def study(
-    recipe: Recipe,
+    data: Recipe | Dataset | Path | str,
     out: Path | str,
     *,
+    overrides: Iterable[str] = (),
     recipe_text: str = "",
     minutes: float | None = None,
     given: Collection[str] = (),
@@ -64,11 +73,13 @@ def study(
     A system that fails is reported with its reason and does not stop the others.
 
     Args:
+        data, overrides: as in :func:`colabel.run`.
         recipe_text: the recipe as it was written, for the report.
         minutes: choose steps and evaluations such that the study takes about so long; None: those of the recipe.
         given: settings, as ``section.key``, that are not chosen.
     """
     out = Path(out)
+    recipe = recipe_for(data, out, "study", overrides, progress)
     check_training(recipe)
     budget = None if minutes is None else Budget(minutes)
     rows, rates = Study(recipe, out, budget.watch(progress) if budget else progress), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,21 +48,29 @@ class _Pair(NamedTuple):
 
 
 def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) -> Clicks:
-    """Read a click log. The query's text is its key (case and white space do not matter); an id is made from it.
-
-    Rows of one pair add up. A pair with fewer than ``min_clicks`` clicks is no label. With ``split``, a stable hash of
-    the text sends about one query in seven to test; otherwise all go to train.
+    """Read a click log; see :func:`clicks_of`.
 
     Raises:
         UsageError: there is no such file, or no column of it is a query or a passage id.
     """
     if not is_catalogue(path):
         raise UsageError(f"data.labels.clicks is '{path}'; expected a .csv, .tsv, .jsonl or .parquet file")
-    columns = table_columns(path)
+    return clicks_of(read_table(path, problems), table_columns(path), str(path), min_clicks, split, problems)
+
+
+def clicks_of(
+    rows: Iterable[Located[Row]], columns: Sequence[str], file: str, min_clicks: int, split: bool, problems: Problems
+) -> Clicks:
+    """What the rows of a click log say. The query's text is its key (case and white space do not matter); an id is
+    made from it.
+
+    Rows of one pair add up. A pair with fewer than ``min_clicks`` clicks is no label. With ``split``, a stable hash of
+    the text sends about one query in seven to test; otherwise all go to train.
+    """
     query, passage, count, grade = (find_column(role, columns) for role in ("query", "id", "clicks", "grade"))
     if not query or not passage:
         raise UsageError(
-            f"{path}: expected a column 'query' and a column 'id' (or 'sku', 'url', …) of the passage that was chosen; "
+            f"{file}: expected a column 'query' and a column 'id' (or 'sku', 'url', …) of the passage that was chosen; "
             f"the columns are {', '.join(columns) or 'none'}"
         )
 
@@ -71,12 +80,12 @@ def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) ->
 
     texts: dict[str, tuple[str, int]] = {}
     pairs: dict[str, dict[str, _Pair]] = {}
-    for (text, passage_id, clicks, found), _, line, _ in parse_rows(read_table(path, problems), parse, problems):
+    for (text, passage_id, clicks, found), _, line, _ in parse_rows(rows, parse, problems):
         key = normalise_query(text)
         texts.setdefault(key, (text, line))
         before = pairs.setdefault(key, {}).get(passage_id, _Pair(0.0, 0, line))
         pairs[key][passage_id] = _Pair(before.clicks + clicks, max(before.grade, found), before.line)
-    result, rare, file = Clicks([], {}), 0, str(path)
+    result, rare = Clicks([], {}), 0
     for key, clicked in pairs.items():
         kept = {passage_id: pair for passage_id, pair in clicked.items() if pair.clicks >= min_clicks}
         rare += len(clicked) - len(kept)
