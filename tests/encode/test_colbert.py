@@ -75,6 +75,9 @@ def test_saved_and_opened_again(tiny_model: Path, write_beir: WriteBeir, tmp_pat
     assert (opened.encode_queries(["what is ice"]).vectors[0] - theirs).abs().max() < 1e-6
     assert is_late_interaction(str(tmp_path / "encoder"))
     model_again = prepare_encoder(settings(tmp_path / "encoder"), passages, tmp_path / "copy")
+    weights = "model.safetensors"
+    assert (tmp_path / "copy" / weights).samefile(tmp_path / "encoder" / weights), "it takes no room of its own"
+    assert not (tmp_path / "copy" / "manifest.json").samefile(tmp_path / "encoder" / "manifest.json")
     assert model_again.counts["converted"] is False, "a ColBERT checkpoint is taken as it is"
 
 

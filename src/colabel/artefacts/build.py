@@ -396,6 +396,15 @@ def _publish(partial: Path, folder: Path, outdated: Path) -> Manifest:
     return manifest
 
 
+def link(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name; copy it where the disk knows no links. Artefacts are replaced whole, never changed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+        sync(Path(target))
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
+from colabel.artefacts.build import link
 from colabel.data import PassageTable
 from colabel.encode.encoder import Encoder, features_of, no_progress_bars
-from colabel.encode.weights import check_exists, is_late_interaction, resolve_model, weights_fingerprint
-from colabel.errors import UsageError
+from colabel.encode.weights import (
+    check_exists,
+    checkpoint_files,
+    is_late_interaction,
+    resolve_model,
+    weights_fingerprint,
+)
+from colabel.errors import ArtefactError, UsageError
 from colabel.settings import EncoderSettings
 
 if TYPE_CHECKING:
@@ -50,6 +57,12 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
     kept = {**settings.effective(), **drawn} if plain else {}
 
     def write(space: Workspace) -> Mapping[str, Any]:
+        if not plain and _is_artefact(Path(model)):
+            for name in checkpoint_files(Path(model)):
+                if not space.done(name):
+                    (space.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    link(Path(model) / name, space.folder / name)
+            return {"converted": False}
         encoder, converted = load_or_convert(model, settings, choose_device(settings.device))
         if converted and settings.projection == "pca":
             fit_projection(encoder, sample_texts(passages), settings.dimension)
@@ -58,6 +71,14 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
         return {"dimension": encoder.get_embedding_dimension(), "converted": converted}
 
     return build(out, Spec(_STAGE, kept, inputs, seed=PROJECTION_SEED), write)
+
+
+def _is_artefact(folder: Path) -> bool:
+    """Whether a checkpoint is one that we wrote, in float32 and without token pooling: it is linked, not loaded."""
+    try:
+        return read_manifest(folder).stage in (_STAGE, "model")
+    except ArtefactError:
+        return False
 
 
 def open_encoder(folder: Path, settings: EncoderSettings) -> Encoder:

@@ -45,10 +45,15 @@ def weights_fingerprint(model: str) -> str:
     folder = Path(model)
     if not folder.is_dir():
         return fingerprint({"hub": model})
+    return fingerprint({name: file_fingerprint(folder / name) for name in checkpoint_files(folder)})
+
+
+def checkpoint_files(folder: Path) -> list[str]:
+    """Names of the files of a checkpoint, without what says how it was made: manifest, card and training log."""
     aside = ("manifest.json", "README.md")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in aside)
-    files = [path for path in files if path.relative_to(folder).parts[0] != "training"]  # a log of the run, with times
-    return fingerprint({path.relative_to(folder).as_posix(): file_fingerprint(path) for path in files})
+    names = [path.relative_to(folder) for path in files]
+    return [name.as_posix() for name in names if name.parts[0] != "training"]
 
 
 def is_late_interaction(model: str) -> bool:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import math
-import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import DryBuilder, Stale, read_manifest
-from colabel.artefacts.build import sync
+from colabel.artefacts.build import link, sync
 from colabel.collective import Knowledge, open_knowledge
 from colabel.data import Dataset, load_dataset
 from colabel.data.splits import stable_fraction
@@ -429,22 +428,13 @@ def keep_version(
         final = folder / VERSIONS / f"{int(kept[-1].name) + 1 if kept else 1:04d}"
         partial = final.with_name(f".{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(folder, partial, copy_function=_link, ignore=shutil.ignore_patterns(*_NOT_KEPT, ".*"))
+        shutil.copytree(folder, partial, copy_function=link, ignore=shutil.ignore_patterns(*_NOT_KEPT, ".*"))
         sync(partial)
         partial.rename(final)
         sync(final.parent)
     for path in results:
         path.unlink()
     return new
-
-
-def _link(source: str, target: str) -> None:
-    """Give a file a second name; copy it where the disk knows no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-        sync(Path(target))
 
 
 def _same(path: Path, other: Path) -> bool:
