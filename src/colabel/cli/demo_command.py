@@ -34,6 +34,11 @@ _ROWS = {
     "hybrid-views": "AFTER, words and vectors together (hybrid)",
 }
 """Rows of the table, for somebody who has not read the paper."""
+_MEASURES = {
+    "nDCG": "how high the right passages stand among the first {}, from 0 to 1",
+    "RR": "1 divided by the place of the first right passage, 0 if it is not among the first {}",
+    "R": "share of the right passages that are among the first {}",
+}
 
 
 @click.command("demo")
@@ -110,7 +115,7 @@ def part_lines(part: Part) -> Iterator[str]:
     elif isinstance(part, Indexed):
         yield from _indexed_lines(part)
     elif isinstance(part, Searched):
-        yield "2. The same question, answered in three ways, before any training (* is a right answer)"
+        yield "2. The same question, answered in three ways, before any training (* marks a right answer)"
         for example in part.examples:
             yield f"\n  {_short(example.query)}"
             yield from (
@@ -127,10 +132,11 @@ def part_lines(part: Part) -> Iterator[str]:
 def _indexed_lines(part: Indexed) -> Iterator[str]:
     yield f"1. The collection: {part.passages:,} passages from the documentation of installed Python libraries"
     yield from _wrapped(
-        f"Every word of every passage is now a vector (this took {part.seconds:.0f} s). {part.queries:,} training "
-        f"questions have {part.labels:,} labels, which say what the right passage is. As in most real collections, "
-        "labels are missing: the passages that the documentation names under 'See Also' are right as well. Those "
-        f"{part.hidden:,} labels were hidden on purpose."
+        f"A passage describes a function or a class. Every word of every passage is now a vector (this took "
+        f"{part.seconds:.0f} s). There are {part.queries:,} training questions with {part.labels:,} labels: a label "
+        "says that a passage answers a question. As in most real collections, labels are missing. Passages that the "
+        f"documentation names under 'See Also' answer a question as well, and those {part.hidden:,} labels were hidden "
+        "on purpose, to see how many are found again."
     )
 
 
@@ -138,19 +144,19 @@ def _suspected_lines(part: Suspected) -> Iterator[str]:
     first = part.shares[0]
     yield "3. Labels that are probably missing, found without any training"
     yield from _wrapped(
-        "A passage is suspected where its words and vectors are like the question's and like those of the passage that "
-        "is labelled."
+        "A passage is suspected to lack a label where its words and vectors are like those of the question, and like "
+        "those of the passage that is labelled as its answer."
     )
     for share in part.shares:
         yield (
-            f"  Of the {share.suggestions:,} strongest suspicions, {share.found:,} "
-            f"({share.precision or 0:.0%}) are labels that had been hidden: {share.recall:.0%} of all {first.hidden:,}."
+            f"  Of the {share.suggestions:,} strongest suspicions, {share.found:,} ({share.precision or 0:.0%}) are "
+            f"hidden labels, and so right: {share.recall:.0%} of all {first.hidden:,}."
         )
-    yield "  The strongest:"
+    yield "  The strongest ('right': this label had been hidden; 'open': nobody has judged the pair):"
     for one, right in part.missing:
         words = dict.fromkeys(reason.token for reason in one.reasons if not reason.token.startswith("##"))
         why = f"   because of: {', '.join(list(words)[:3])}" if words else ""
-        yield f"    {'hidden' if right else 'not known':<9}  {_short(one.query, 60)}  →  {one.passage_id}{why}"
+        yield f"    {'right' if right else 'open':<5}  {_short(one.query, 60)}  →  {one.passage_id}{why}"
 
 
 def _training_lines(part: Training) -> Iterator[str]:
@@ -159,7 +165,7 @@ def _training_lines(part: Training) -> Iterator[str]:
     yield from _wrapped(
         "What this buys: the model that reads questions learns from the visible and the suspected labels together; the "
         "passages stay as they are indexed. For comparison, another one learns from the visible labels alone, and a "
-        "third from all labels, also the hidden ones."
+        "third from all labels, the hidden ones included: the most that finding labels could bring."
     )
 
 
@@ -167,9 +173,12 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
     """The table before and after, one sentence of what was found, examples, and where everything lies."""
     document, measure = result.document, result.document.measures[0]
     asked = len(document.per_query[result.student][measure])
-    yield f"5. Before and after, on {asked} test questions (higher is better)\n"
+    yield f"5. Before and after, on {asked} test questions (higher is better, 1 is perfect)\n"
     header = ["", *document.measures, f"{measure} against BEFORE", "ms/question"]
     yield table(header, [_row(document, system) for system in _ordered(document)])
+    for name in document.measures:
+        if name.partition("@")[0] in _MEASURES:
+            yield f"  {name}: {_MEASURES[name.partition('@')[0]].format(name.partition('@')[2])}."
     yield "  p: how likely chance alone makes such a difference; below 0.05 counts as significant (paired t-test).\n"
     yield f"What was found: {finding(document, result.student)}"
     yield f"\nThe two test questions that gained most and the one that lost most ({measure}; * is a right answer)"
@@ -182,6 +191,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
     yield f"The trained model: {result.model}, a sentence-transformers checkpoint"
     yield next_command("search", result.index, "smooth a noisy signal", "-k", 3)
     program = options.program()
+    yield f"      judge the suspected labels in a browser: {program} serve {result.report.parent}"
     yield f"      and on your own data: {program} check DATASET, then {program} run DATASET --out runs/mine"
 
 
