@@ -89,7 +89,7 @@ def test_the_way_of_a_user(real: tuple[Dataset, Knowledge], tmp_path: Path, call
     assert (tmp_path / "new" / "review.tsv").read_text().startswith("query_id\tquery\tpassage_id")
     assert "│" not in text
     code, text, _ = call("missing", out, data, "--limit", 1, "--with-labels", "--out", tmp_path / "more.qrels")
-    assert "Next: name it in a recipe" in text
+    assert text.splitlines()[-1].startswith(f"Next: colabel check {data} --set ")
     assert len((tmp_path / "more.qrels").read_text().splitlines()) == 5 + 1
     for form in FORMATS:
         code, text, err = call("export", out, data, "--format", form, "--out", tmp_path / form)

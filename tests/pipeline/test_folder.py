@@ -179,12 +179,56 @@ def test_questions_are_read_until_an_empty_line(finished: Path, call: Call, monk
         assert (code, out.count("  1  ")) == (0, answers)
 
 
-def test_hints_can_be_pasted(finished: Path, call: Call, tmp_path: Path) -> None:
+def test_commands_on_the_page_can_be_pasted(finished: Path, call: Call) -> None:
     page = (finished / "report.md").read_text()
     hints = re.findall(r"^colabel (.+)$", page, re.M)
     assert [shlex.split(hint)[:2] for hint in hints] == [["search", str(finished)], ["missing", str(finished)]]
     for hint in hints:
         assert call(*shlex.split(hint))[0] == 0
+
+
+def test_hints_can_be_pasted(
+    recipe: Recipe, finished: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "it's here").mkdir()
+    monkeypatch.chdir(tmp_path / "it's here")
+    data, home = Path("my data"), tmp_path / "it's here"
+    shutil.copytree(recipe.data.source, data)
+    (home / "review.tsv").write_text("somebody's notes")
+    small = (f"model={recipe.encoder.model}", "dimension=16", "passage_length=24", "query_length=12")
+    sets = [part for key in small for part in ("--set", f"encoder.{key}")]
+    short = [part for key in ("query_side.steps=2", "fit.evaluate_queries=2") for part in ("--set", key)]
+    knowledge = finished / "knowledge"
+
+    def follow(*command: object) -> None:
+        """Call a command, and what it says to call next."""
+        code, out, err = call(*command)
+        assert code == 0, err
+        hint = shlex.split(re.findall(r"^Next: (.+)$", out, re.M)[0])
+        if hint[0] == "python":
+            exec(hint[2])
+        elif hint[0] == "colabel":
+            code, _, err = call(*hint[1:])
+            assert code == 0, f"{hint}: {err}"
+
+    assert shlex.join(["run", str(data), *sets, "--out", "runs/my-data"]) in call("check", data, *sets)[1]
+    follow("index", data, *sets, "--out", "my index")
+    follow("rank", data, "--bm25", "--set", "data.relevant_from=1", "--out", "my ranking")
+    follow("collect", data, "--index", "my index", "--set", "rank.depth=20", "--out", "my knowledge")
+    follow("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", "my labels")
+    follow("missing", "my labels", data, "--limit", 3, "--out", "listed.jsonl")
+    follow("missing", finished, "--limit", 3)
+    assert (home / "review.tsv").read_text() == "somebody's notes" and (home / "review-2.tsv").exists()
+    follow("missing", finished, "--limit", 3, "--with-labels", "--out", "my labels.qrels")
+    follow("missing", finished, "--limit", 3, "--out", "my review.tsv")
+    for form in ("parquet", "hf"):
+        follow("export", finished, "--format", form, "--out", f"my {form}")
+    follow("export", "my labels", data, "--format", "pylate", "--out", "my pylate")
+    assert "'my trec/run.trec'" in call("export", finished, "--format", "trec", "--out", "my trec")[1]
+    out = call("distil", data, *sets, *short, "--teacher", "hard-query", "--out", "my run")[1]
+    hint = shlex.split(re.findall(r"^Next: (.+)$", out, re.M)[0])[1:]
+    assert hint == ["run", str(data), *sets, *short, "--teacher", "hard-query", "--out", "my run"]
+    follow(*hint)
 
 
 def test_what_is_no_finished_run_is_refused(recipe: Recipe, finished: Path, tmp_path: Path) -> None:

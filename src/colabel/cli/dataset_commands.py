@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,9 @@ def check_command(dataset: str, overrides: tuple[str, ...], as_json: bool, show_
         print_json(report.as_dict())
     else:
         emit("\n".join(check_lines(report, None if show_all else _SHOWN)))
+        if report.ok:
+            place = Path("runs") / (re.sub(r"\W+", "-", report.name).strip("-") or "mine")
+            emit(options.next_command("run", *options.same_data(dataset, overrides, ""), "--out", place))
     return 0 if report.ok else 1
 
 

@@ -189,7 +189,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
             yield f"    {name:<6}  {_answers(answers)}"
     yield f"\n6. The page with all figures: {result.report}"
     yield f"The trained model: {result.model}, a sentence-transformers checkpoint"
-    yield next_command("search", result.index, "smooth a noisy signal", "-k", 3)
+    yield next_command("search", result.report.parent, "smooth a noisy signal", "-k", 3)
     program = options.program()
     yield f"      judge the suspected labels in a browser: {program} serve {result.report.parent}"
     yield f"      and on your own data: {program} check DATASET, then {program} run DATASET --out runs/mine"

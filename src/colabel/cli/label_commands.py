@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
+import json
 import math
+import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from colabel.cli.options import (
     F,
     chosen_engine,
     loaded_dataset,
+    noted_data,
     opened_labels,
     recipe_settings,
     same_data,
@@ -200,7 +203,7 @@ def label_command(
         print_json(report.as_dict())
         return
     emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
-    emit(f"{options.next_command('missing', out)} {same_data(dataset, overrides)}")
+    emit(options.next_command("missing", out, *same_data(dataset, overrides)))
 
 
 def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowledge: Knowledge) -> CollectiveSettings:
@@ -275,7 +278,7 @@ def missing_command(
     from colabel.labels import check_missing_file, remembered_knowledge, write_missing
 
     check_missing_file(out, with_labels=with_labels, force=force)
-    labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
+    labels, loaded, recipe, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
     if run is not None:
         found = run.missing(limit, order=order)
     else:
@@ -289,17 +292,18 @@ def missing_command(
     if out is None and found:
         emit(missing_text(found))
     emit(f"{out or labels_folder}: {len(found):,} passages without a label, the most likely first")
-    again = options.next_command("missing", labels_folder)
-    again += f" {same_data(dataset, overrides)}" if dataset else ""
+    data = same_data(dataset, overrides) if dataset else []
     if out is None:
-        emit(f"{again} --out review.tsv")
+        emit(options.next_command("missing", labels_folder, *data, "--out", options.unused_file("review.tsv")))
     elif with_labels:
-        emit(f'Next: name it in a recipe as [data] labels = {{ train = "{out}" }}, and colabel check that recipe')
+        data = data or noted_data(recipe.data)
+        emit(options.next_command("check", *data, "--set", f"data.labels.{labels.split}={json.dumps(str(out))}"))
     elif run is not None and out.suffix == ".tsv":
         emit("Fill in its column 'verdict': yes, no or unsure; what is left empty is left open.")
         emit(options.next_command("judge", labels_folder, out))
     else:
-        emit(f"{again} --limit 200 --with-labels --out more.qrels")
+        more = ("--limit", limit, "--with-labels", "--out", options.unused_file("more.qrels"))
+        emit(options.next_command("missing", labels_folder, *data, *more))
 
 
 def missing_text(found: Sequence[MissingLabel]) -> str:
@@ -458,7 +462,11 @@ def export_command(
             f"{counts['short_queries']:,} queries with too few scored candidates and "
             f"{counts['labelled_left_out']:,} labelled passages without a place"
         )
-    emit(f"Next: {_loading(format, out)}")
+    if format == "trec":
+        files = (str(out / "qrels.trec"), str(out / "run.trec"))
+        emit(f"Next: {shlex.join(['ir_measures', '-p', *files, 'nDCG@10'])}")
+    else:
+        emit(f"Next: python -c {shlex.quote(_loading(format, out))}")
 
 
 def _export_model(source: Path, format: str, out: Path) -> None:
@@ -469,14 +477,16 @@ def _export_model(source: Path, format: str, out: Path) -> None:
     if format != "pylate":
         raise UsageError(f"a model is exported with --format pylate, not {format}")
     export_pylate(source, out)
-    emit(f"{out}: a PyLate checkpoint\nNext: pylate.models.ColBERT('{out}')")
+    emit(f"{out}: a PyLate checkpoint\nNext: python -c {shlex.quote(_loading('model', out))}")
 
 
 def _loading(format: str, out: Path) -> str:
-    """How to read an export in Python."""
+    """How an export is read in Python: hf for the distillation losses of sentence-transformers, pylate for PyLate's
+    KDProcessing, which joins it with the folders queries and documents."""
+    folder = str(out)
     return {
-        "parquet": f"pandas.read_parquet('{out / 'labels.parquet'}')",
-        "trec": f"ir_measures -p {out / 'qrels.trec'} {out / 'run.trec'} nDCG@10",
-        "hf": f"datasets.load_from_disk('{out}'), and MultiVectorDistillKLDivLoss(model) of sentence-transformers",
-        "pylate": f"datasets.load_from_disk('{out / 'train'}'), also queries and documents, and PyLate's KDProcessing",
+        "parquet": f"import pandas; print(pandas.read_parquet({folder + '/labels.parquet'!r}))",
+        "hf": f"import datasets; print(datasets.load_from_disk({folder!r}))",
+        "pylate": f"import datasets; print(datasets.load_from_disk({folder + '/train'!r}))",
+        "model": f"import pylate.models; print(pylate.models.ColBERT({folder!r}))",
     }[format]

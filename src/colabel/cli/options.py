@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from colabel.pipeline.folder import Run
     from colabel.pipeline.stages import Engine
     from colabel.progress import Progress
-    from colabel.settings import Recipe
+    from colabel.settings import DataSettings, Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,6 +111,9 @@ _chunk_option = click.option(
     metavar="WORDS",
     help="Cut documents of more words than this into pieces; a document is ranked by its best piece.",
 )
+
+
+_SHORT = {"data.labels.clicks": "--clicks", "data.min_clicks": "--min-clicks", "data.chunk": "--chunk"}
 
 
 def _data_settings(
@@ -204,14 +208,48 @@ def chosen_engine(recipe: Recipe) -> closing[Engine]:
     return closing(choose_engine(recipe.compute))
 
 
-def same_data(dataset: str, overrides: tuple[str, ...]) -> str:
-    """DATASET with its settings, for the next command.
+def same_data(dataset: str, overrides: Iterable[str], only: str = "data.") -> list[str]:
+    """DATASET with its settings for the next command: those of [data], or all.
 
     >>> same_data("my caves", ("data.keep_labels=1", "labels.candidates=50"))
-    "'my caves' --set data.keep_labels=1"
+    ['my caves', '--set', 'data.keep_labels=1']
+    >>> same_data("caves.csv", ('data.labels.clicks="my clicks.csv"',))
+    ['caves.csv', '--clicks', 'my clicks.csv']
     """
-    kept = [part for text in overrides if text.startswith("data.") for part in ("--set", text)]
-    return shlex.join([dataset, *kept])
+    found = [dataset]
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key in _SHORT:
+            found += [_SHORT[key], str(json.loads(value)) if value.startswith('"') else value]
+        elif text.startswith(only):
+            found += ["--set", text]
+    return found
+
+
+def noted_data(data: DataSettings) -> list[str]:
+    """DATASET with its settings, from those that a run noted.
+
+    >>> from colabel import DataSettings
+    >>> noted_data(DataSettings(source="caves.csv", labels={"clicks": "clicks.csv"}, chunk=50))
+    ['caves.csv', '--clicks', 'clicks.csv', '--chunk', '50']
+    """
+    from colabel import DataSettings
+
+    given, usual = data.as_dict(), DataSettings(source=data.source).as_dict()
+    flat: dict[str, Any] = {}
+    for key, value in given.items():
+        if value != usual[key]:
+            flat |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+    return same_data(
+        data.source, [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flat.items()]
+    )
+
+
+def unused_file(name: str) -> str:
+    """A name for a new file in the current folder: ``review.tsv``, or ``review-2.tsv`` where that exists."""
+    stem, ending = Path(name).stem, Path(name).suffix
+    others = (f"{stem}-{number}{ending}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], others) if not Path(one).exists())
 
 
 def next_command(*parts: object) -> str:

@@ -149,7 +149,8 @@ def rank_command(
             only = index.where(where) if where else None
         ranking = rank(ranker, loaded.split_queries(split), out, depth=recipe.rank.depth, only=only, progress=progress)
     emit(f"{ranking.run_file}: {len(ranking):,} queries")
-    emit(next_command("evaluate", dataset, out, "--split", split))
+    data, *sets = options.same_data(dataset, overrides)
+    emit(next_command("evaluate", data, out, "--split", split, *sets))
 
 
 @click.command("search")

@@ -146,7 +146,7 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
         return
     taken = ", the recipe's checkpoint as it is (train.theta = 'train' trains it)"
     emit(f"θ: {theta}{taken if uses_checkpoint(recipe) else ''}")
-    emit(next_command("distil", dataset, "--out", out))
+    emit(next_command("distil", *options.same_data(dataset, overrides, ""), "--out", out))
 
 
 @click.command(
@@ -180,7 +180,7 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
     if counts.get("kept_value") is not None:
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
     emit(f"the student: {student.folder}")
-    emit(next_command("index", dataset, "--set", f"encoder.model={student.folder}", "--out", "INDEX"))
+    emit(next_command("run", *options.same_data(dataset, overrides, ""), "--teacher", teacher, "--out", out))
 
 
 @click.command("plan")

@@ -11,6 +11,7 @@ from pathlib import Path
 from colabel.data.dataset import Dataset
 from colabel.data.formats import FORMATS, Format, Source
 from colabel.data.formats.base import Stream, nothing
+from colabel.data.formats.catalogue import read_before
 from colabel.data.formats.clicks import CLICKS, Clicks, read_clicks
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
 from colabel.data.splits import DEV, TRAIN, hide_labels, hold_out, leaks, split_names
@@ -84,7 +85,8 @@ def read_dataset(
 
 def reopen_passages(settings: DataSettings, cache: Path) -> PassageTable:
     """The passages of a dataset alone: from the cache where they were unpacked to it, else from their source."""
-    return open_unpacked(cache) or open_passages(open_source(settings, cache), Strict(), cache)
+    with read_before():
+        return open_unpacked(cache) or open_passages(open_source(settings, cache), Strict(), cache)
 
 
 def load_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:

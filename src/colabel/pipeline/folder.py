@@ -20,6 +20,7 @@ from colabel.artefacts import DryBuilder, Stale, read_manifest
 from colabel.artefacts.build import link, sync
 from colabel.collective import Knowledge, open_knowledge
 from colabel.data import Dataset, load_dataset
+from colabel.data.formats.catalogue import read_before
 from colabel.data.splits import stable_fraction
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
@@ -154,7 +155,7 @@ class Run:
     def dataset(self) -> Dataset:
         """The collection with the labels and verdicts that were learned; refused where its passages have changed."""
         try:
-            with DryBuilder():
+            with DryBuilder(), read_before():
                 loaded = training_data(load_dataset(self.recipe.data, cache=self.at.data), self.recipe)
             learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
             return apply_verdicts(loaded, learned).dataset if learned else loaded

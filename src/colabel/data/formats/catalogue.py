@@ -6,9 +6,11 @@ not grow with them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +52,23 @@ NAMES: dict[str, tuple[str, ...]] = {
 _JSON_LINES = (".jsonl", ".ndjson")
 _ENDINGS = (".csv", ".tsv", ".parquet", *_JSON_LINES)
 _BATCH = 4096
+
+
+@functools.cache
+def log_once(sentence: str) -> None:
+    """Log what was found in a file, though a command reads it several times."""
+    log.info("%s", sentence)
+
+
+@contextmanager
+def read_before() -> Iterator[None]:
+    """While files are opened that a run has read before: what was found in them was said then."""
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 class Roles(NamedTuple):
@@ -174,6 +193,7 @@ def arrow_errors(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = re.sub(r"(got \d+):.*", r"\1", reason)  # the row itself, which may be anything
         raise DataError(f"cannot be read as a table: {reason}", file=str(path)) from None
 
 
@@ -181,11 +201,9 @@ def open_catalogue(name: str, settings: DataSettings, cache: Path | None) -> Sou
     """A catalogue without queries and labels of its own; ``[data]`` names a click log, or query and label files."""
     path = Path(name)
     roles = find_roles(table_columns(path), settings.columns, name)
-    log.info(
-        "%s: id is %s, title %s, text %s; other columns are kept as metadata",
-        name,
-        *(f"'{'+'.join(part) if isinstance(part, tuple) else part}'" if part else "not given" for part in roles),
-    )
+    joined = ("+".join(part) if isinstance(part, tuple) else part for part in roles)
+    found = (f"'{part}'" if part else "not given" for part in joined)
+    log_once("{}: id is {}, title {}, text {}; other columns are kept as metadata".format(name, *found))
     return Source(
         name=path.name.split(".")[0],
         passages=lambda problems: row_passages(read_table(path, problems), roles, problems),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from colabel.data.formats.catalogue import find_column, is_catalogue, read_table, table_columns
+from colabel.data.formats.catalogue import find_column, is_catalogue, log_once, read_table, table_columns
 from colabel.data.splits import TEST, TRAIN, normalise_query, stable_fraction
 from colabel.data.string_table import string_hash
 from colabel.data.text_lines import (
@@ -25,8 +24,6 @@ from colabel.data.text_lines import (
 )
 from colabel.errors import UsageError
 from colabel.types import Qrel, Query
-
-log = logging.getLogger(__name__)
 
 CLICKS = "clicks"
 """The name in ``[data] labels`` that stands for a click log and not for a split."""
@@ -99,7 +96,7 @@ def clicks_of(
         labels += [Located(Qrel(query_id, one, pair.grade), file, pair.line) for one, pair in kept.items()]
     sizes = ", ".join(f"{len(labels):,} labels in {name}" for name, labels in sorted(result.labels.items())) or "none"
     left = f"; {rare:,} pairs have fewer than {min_clicks} clicks and are left out" if rare else ""
-    log.info("%s: %s queries, %s%s", file, f"{len(result.queries):,}", sizes, left)
+    log_once(f"{file}: {len(result.queries):,} queries, {sizes}{left}")
     return result
 
 
