@@ -109,7 +109,7 @@ def _problem_lines(report: CheckReport, shown: int | None) -> list[str]:
 
 @click.command(
     "convert",
-    help=f"""Write a dataset in another format: beir, trec or msmarco.
+    help=f"""Write a dataset in another format: beir or msmarco.
 
     {DATASET_HELP}
 
@@ -119,7 +119,7 @@ def _problem_lines(report: CheckReport, shown: int | None) -> list[str]:
       colabel convert irds:beir/scifact --to beir --out scifact/""",
 )
 @options.dataset_argument
-@click.option("--to", default="beir", show_default=True, metavar="FORMAT", help="beir, trec or msmarco.")
+@click.option("--to", default="beir", show_default=True, metavar="FORMAT", help="beir or msmarco.")
 @options.out_option("Folder to write.")
 def convert_command(dataset: str, overrides: tuple[str, ...], to: str, out: Path) -> None:
     """Thin call of :func:`colabel.convert`."""

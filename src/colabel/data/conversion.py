@@ -10,7 +10,7 @@ from typing import Any
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint
 from colabel.data.dataset import Dataset
-from colabel.data.formats.folders import HIDDEN_FILE, document_text
+from colabel.data.formats.folders import HIDDEN_FILE
 from colabel.data.passages import passage_line
 from colabel.data.splits import hidden_labels
 from colabel.data.text_lines import qrel_lines
@@ -20,13 +20,13 @@ from colabel.types import Passage, Qrels
 
 
 def convert(dataset: Dataset, out: Path | str, to: str = "beir", *, progress: Progress = SILENT) -> Manifest:
-    """Write ``dataset`` to the folder ``out`` as ``beir``, ``trec`` or ``msmarco``, whole or not at all.
+    """Write ``dataset`` to the folder ``out`` as ``beir`` or ``msmarco``, whole or not at all.
 
     The splits are those that colabel works with: leaked queries are left out, a missing dev split is held out.
-    Hidden labels go to ``hidden/train.tsv`` in BEIR form; the other formats have no place for them and refuse.
+    Hidden labels go to ``hidden/train.tsv`` in BEIR form; the other format has no place for them and refuses.
     """
     out = Path(out)
-    writers = {"beir": _write_beir, "trec": _write_trec, "msmarco": _write_msmarco}
+    writers = {"beir": _write_beir, "msmarco": _write_msmarco}
     if to not in writers:
         raise UsageError(f"cannot convert to '{to}'; expected one of {', '.join(sorted(writers))}")
     if to != "beir" and hidden_labels(dataset):
@@ -84,28 +84,19 @@ def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
         _write_lines(space, HIDDEN_FILE.as_posix(), _beir_qrels(hidden))
 
 
-def _write_trec(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "documents.trec", map(document_text, _passages(dataset, progress)))
-    _write_splits(space, dataset, "topics", "txt", " ")
-
-
 def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> None:
+    """The passages, a query file and a label file per split, and a query file for the queries of no split."""
     passages = ((passage.id, passage.full_text) for passage in _passages(dataset, progress))
     _write_lines(space, "collection.tsv", _tsv(passages))
-    _write_splits(space, dataset, "queries", "tsv", "\t")
-
-
-def _write_splits(space: Workspace, dataset: Dataset, name: str, ending: str, separator: str) -> None:
-    """A query file and a label file per split, and a query file for the queries of no split."""
     rest = dict(dataset.queries)
     for split in dataset.splits:
         queries = dataset.split_queries(split)
         rest = {query_id: text for query_id, text in rest.items() if query_id not in queries}
-        _write_lines(space, f"{name}.{split}.tsv", _tsv(queries.items()))
+        _write_lines(space, f"queries.{split}.tsv", _tsv(queries.items()))
         lines = qrel_lines(dataset.labels(split))
-        _write_lines(space, f"qrels.{split}.{ending}", (line.replace(" ", separator) for line in lines))
+        _write_lines(space, f"qrels.{split}.tsv", (line.replace(" ", "\t") for line in lines))
     if rest:
-        _write_lines(space, f"{name}.unlabelled.tsv", _tsv(rest.items()))
+        _write_lines(space, "queries.unlabelled.tsv", _tsv(rest.items()))
 
 
 def _write_lines(space: Workspace, name: str, lines: Iterable[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import LABELS, PASSAGES, QUERIES
 from tests.data.caves import assert_is_caves
 
 from colabel.data import check
@@ -18,6 +20,21 @@ WriteBeir = Callable[..., Path]
 @pytest.mark.parametrize("gzipped", [False, True])
 def test_beir(write_beir: WriteBeir, gzipped: bool) -> None:
     assert_is_caves(str(write_beir(gzipped=gzipped)))
+
+
+def test_trec(tmp_path: Path) -> None:
+    texts = [{key: html.escape(value) for key, value in row.items()} for row in PASSAGES]
+    (tmp_path / "documents.trec").write_text(
+        "".join(
+            f"<DOC>\n<DOCNO> {row['_id']} </DOCNO>\n<HEAD>{row['title']}</HEAD>\n<TEXT>{row['text']}</TEXT>\n</DOC>\n"
+            for row in texts
+        )
+    )
+    for split, labels in LABELS.items():
+        asked = dict.fromkeys(query for query, _, _ in labels)
+        (tmp_path / f"topics.{split}.tsv").write_text("".join(f"{one}\t{QUERIES[one]}\n" for one in asked))
+        (tmp_path / f"qrels.{split}.txt").write_text("".join(f"{q} 0 {p} {grade}\n" for q, p, grade in labels))
+    assert_is_caves(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nfcorpus", "semanlink", "cranfield", "scifact", "cosqa", "wikiqa", "trec-dl19-pool"])

@@ -156,16 +156,6 @@ _OPENING = re.compile(f"<({'|'.join(_ROLES)})>", re.IGNORECASE)
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # str.lower() can change lengths
 
 
-def document_text(passage: Passage) -> str:
-    """A passage as a TREC document; markup characters are escaped, so any text survives."""
-    title, text = (
-        html.escape(part, quote=False).replace("\r", "&#13;").replace("\n", "&#10;")
-        for part in (passage.title, passage.text)
-    )
-    number = html.escape(passage.id, quote=False)
-    return f"<DOC>\n<DOCNO>{number}</DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>{text}</TEXT>\n</DOC>\n"
-
-
 def read_documents(path: Path, problems: Problems) -> Iterator[Located[Passage]]:
     """Passages between ``<DOC>`` and ``</DOC>`` lines, with DOCNO, TITLE (or HEAD, HEADLINE) and TEXT (or BODY)."""
     return parse_rows(_bodies(path, problems), _document, problems)
