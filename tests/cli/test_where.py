@@ -91,3 +91,27 @@ def test_commands(index: Index, products: Path, tmp_path: Path, call: Callable[.
         assert code == 0, err
         lines = (tmp_path / f"run{number}" / "run.trec").read_text().splitlines()
         assert lines and {line.split()[2] for line in lines} <= {f"p{row:03d}" for row in range(6)}
+
+
+def test_an_index_is_changed_by_commands(
+    index: Index, products: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    copied = shutil.copytree(index.folder, tmp_path / "living")
+    (tmp_path / "new.csv").write_text("id,text,brand,price\nnew,glacier cave,Acme,7.5\np000,ice ice,Acme,8\n")
+    (tmp_path / "ids.txt").write_text("p001\np002\n\n")
+    code, _, err = call("index", copied, "--add", tmp_path / "new.csv")
+    assert code == 1 and "p000" in err and "--update" in err
+    code, out, err = call("index", copied, "--update", tmp_path / "new.csv", "--delete", tmp_path / "ids.txt")
+    assert code == 0 and "199 passages" in out, err
+    code, out, _ = call("search", copied, "glacier cave", "--where", "price between 0.5 and 8", "-k", 30)
+    assert code == 0 and "new" in out and "p000" in out and "p001" not in out and "p003" in out
+    code, out, _ = call("index", copied, "--compact")
+    assert code == 0 and "199 passages" in out
+    code, out, _ = call("search", copied, "glacier cave", "-k", 1)
+    assert code == 0 and "new" in out
+    assert call("index", copied, "--compact", "--out", tmp_path / "x")[0] == 2
+    assert call("index", copied, "--delete", tmp_path / "none.txt")[0] == 2
+    assert call("index", products)[0] == 2
+    (tmp_path / "recipe.json").write_text("{}")
+    code, _, err = call("index", copied, "--compact")
+    assert code == 2 and "copy" in err

@@ -28,7 +28,7 @@ _HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
 
 @click.command(
     "index",
-    help=f"""Encode a dataset's passages and index them.
+    help=f"""Encode a dataset's passages and index them, or change an index.
 
     {DATASET_HELP}
 
@@ -37,15 +37,46 @@ _HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
 
       colabel index my-collection/ --set encoder.model=minilm --out my-index/
 
-      colabel index products.csv --columns text=description --out my-index/""",
+      colabel index products.csv --columns text=description --out my-index/
+
+    With --add, --update, --delete or --compact, DATASET is an index, which is changed: new passages alone are encoded,
+    and whoever searches meanwhile sees the old state or the new one. Examples:
+
+      colabel index my-index/ --add new-products.csv
+
+      colabel index my-index/ --delete sold-out.txt --compact""",
 )
 @options.dataset_argument
-@options.out_option("Folder of the index.")
-def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
-    """Thin call of :func:`colabel.build_index`."""
+@click.option("--out", type=FOLDER, help="Folder of the index; required where one is built.")
+@click.option("--add", metavar="DATASET", help="Add the passages of a dataset; ids must be new.")
+@click.option("--update", metavar="DATASET", help="Add passages, and replace those with the same ids.")
+@click.option(
+    "--delete", type=click.Path(path_type=Path, dir_okay=False), help="Delete passages: a file with an id per line."
+)
+@click.option("--compact", is_flag=True, help="Rewrite the index in one piece, and remove what was deleted from disk.")
+def index_command(
+    dataset: str,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    add: str | None,
+    update: str | None,
+    delete: Path | None,
+    compact: bool,
+) -> None:
+    """Thin call of :func:`colabel.build_index`, or of :func:`colabel.index.living.change`."""
     from colabel import load_dataset
     from colabel.index.index import check_place
 
+    if add or update or delete or compact:
+        if out or overrides or (add and update):
+            given = "--out" if out else f"--set {overrides[0]}" if overrides else "--add or --update"
+            raise UsageError(
+                f"{dataset} is changed in place, with the settings that it was built with; leave out {given}"
+            )
+        _change(Path(dataset), add or update, bool(update), delete, compact)
+        return
+    if out is None:
+        raise UsageError("name the folder of the new index: --out FOLDER")
     recipe = recipe_settings(dataset, overrides, ("data", "encoder", "index", "compute"))
     check_place(out)
     with terminal_progress() as progress, chosen_engine(recipe) as engine:
@@ -59,6 +90,21 @@ def index_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
         f"dimensions, {counts['truncated']:,} passages cut; engine {index.engine}"
     )
     emit(next_command("search", out, "your question"))
+
+
+def _change(folder: Path, add: str | None, update: bool, delete: Path | None, compact: bool) -> None:
+    from colabel import Index
+    from colabel.index.living import change, refuse_run
+
+    refuse_run(folder)
+    try:
+        ids = delete.read_text(encoding="utf-8").split("\n") if delete else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{delete} cannot be read as a list of ids: {error}") from None
+    gone = [one.strip() for one in ids if one.strip()]
+    with terminal_progress() as progress:
+        index = change(Index.open(folder), add=add, update=update, delete=gone, compact=compact, progress=progress)
+    emit(f"{folder}: {len(index.store):,} passages, {index.store.tokens:,} token vectors; {len(gone):,} deleted")
 
 
 _where_option = click.option(
@@ -130,6 +176,7 @@ def rank_command(
     """Thin call of :func:`colabel.rank`."""
     from colabel import Bm25, LateInteraction, rank
     from colabel.data.metadata import Metadata
+    from colabel.index.living import LivingIndex
 
     if bm25 == (index_folder is not None):
         raise UsageError("choose one: --index FOLDER or --bm25")
@@ -143,7 +190,8 @@ def rank_command(
             only = Metadata.of(loaded.passages).select(where) if where else None
         else:
             index = engine.open_index(index_folder, loaded.passages)
-            index.check_collection(loaded.passages)
+            if not isinstance(index, LivingIndex):  # it ranks its own passages
+                index.check_collection(loaded.passages)
             expanded = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress)
             ranker = expanded or LateInteraction(index, progress=progress)
             only = index.where(where) if where else None

@@ -7,12 +7,13 @@ import os
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.data.formats import LineFile, Source
@@ -95,6 +96,53 @@ class PassageTable:
     def rows(self, passage_ids: Iterable[str]) -> np.ndarray:
         """Rows of many ids, int64, −1 for unknown ones."""
         return self.ids.rows(passage_ids)
+
+
+class JoinedPassages(PassageTable):
+    """Chosen rows of several tables, one table below the other, under ids of their own."""
+
+    def __init__(
+        self, parts: Sequence[tuple[PassageTable, npt.NDArray[np.int64]]], ids: StringTable, fingerprint: str
+    ) -> None:
+        self._parts, self.ids, self.fingerprint = parts, ids, fingerprint
+        self._firsts = np.cumsum([0, *(len(rows) for _, rows in parts)])
+        self.path = parts[0][0].path
+
+    def __getitem__(self, row: int) -> Passage:
+        if not 0 <= row < self._firsts[-1]:
+            raise IndexError(f"row {row} of a collection with {self._firsts[-1]} passages")
+        number = int(np.searchsorted(self._firsts, row, side="right")) - 1
+        table, rows = self._parts[number]
+        return table[int(rows[row - self._firsts[number]])]
+
+    def range(self, start: int, stop: int) -> Iterator[Passage]:
+        """Passages of rows ``start`` to ``stop`` − 1."""
+        return (self[row] for row in range(start, stop))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedPassages, (self._parts, self.ids, self.fingerprint)
+
+    def without_ids(self) -> PassageTable:
+        """The texts alone."""
+        return JoinedPassages(self._parts, StringTable.of(()), self.fingerprint)
+
+
+def keep_passages(passages: PassageTable, cache: Path) -> PassageTable:
+    """Copy passages into a cache, so that they can be read without their source, by :func:`open_unpacked`."""
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        offsets, end = array("q", [0]), 0
+        with space.file(_UNPACKED) as path, path.open("wb", buffering=_READ_AHEAD) as file:
+            for passage in passages.range(0, len(passages)):
+                end += file.write(passage_line(passage).encode("utf-8"))
+                offsets.append(end)
+        passages.ids.save(space, "ids")
+        with space.file("offsets.npy") as path, path.open("wb") as file:
+            np.save(file, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
+        return {"passages": len(passages)}
+
+    build(cache / "passages", Spec("passages", {}, {"corpus": passages.fingerprint}, format=1), write)
+    return _open(cache / "passages", None)
 
 
 def open_passages(

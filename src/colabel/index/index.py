@@ -47,7 +47,19 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 SETTINGS_FILE = "index.json"
-_PARTS = ("encoder", "tokens", "ivf", "lookup", "data", "metadata", "statistics", "shards", "shard-*")
+_PARTS = (
+    "encoder",
+    "tokens",
+    "ivf",
+    "lookup",
+    "data",
+    "metadata",
+    "statistics",
+    "shards",
+    "shard-*",
+    "segment-*",
+    "generation-*",
+)
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -85,6 +97,11 @@ def build_index(
 
 def check_place(out: Path) -> None:
     """Refuse a folder for an index that holds anything else, before anything is written."""
+    if next(out.glob("generation-*"), None) is not None:
+        raise UsageError(
+            f"{out} holds an index that was changed since it was built, and building it again would lose the changes; "
+            "choose a new folder, or delete this one first"
+        )
     if not ((out / SETTINGS_FILE).exists() and (out / "encoder" / MANIFEST_FILE).exists()):
         refuse_foreign(out, _PARTS)
 
@@ -129,6 +146,10 @@ class Index:
         """Open a finished index folder, in one piece or in shards; models and texts are loaded when first needed."""
         folder = Path(folder)
         settings = read_settings(folder)
+        if settings["generation"] is not None:
+            from colabel.index.living import LivingIndex
+
+            return LivingIndex.of(folder, settings["generation"])
         if settings["shards"] is None:
             return Index(folder)
         from colabel.index.shards import LocalShards, ShardedIndex, read_source
@@ -297,6 +318,29 @@ class Index:
         """
         return (function(self.store, job) for _, job in jobs)
 
+    def add(self, passages: Any, *, update: bool = False, progress: Progress = SILENT) -> Index:
+        """Encode passages and return the index with them; see :func:`colabel.index.living.change`.
+
+        Args:
+            passages: a dataset, the path of one, or records as :meth:`colabel.Dataset.from_records` takes them.
+            update: passages replace those with the same id; else an id that is there already is refused.
+        """
+        from colabel.index.living import change
+
+        return change(self, add=passages, update=update, progress=progress)
+
+    def delete(self, passage_ids: Iterable[str]) -> Index:
+        """Return the index without some passages; no answer names them any more."""
+        from colabel.index.living import change
+
+        return change(self, delete=list(passage_ids))
+
+    def compact(self) -> Index:
+        """Return the index as one piece; what was deleted is removed from the disk."""
+        from colabel.index.living import change
+
+        return change(self, compact=True)
+
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids."""
         return self.store.idf(token_ids)
@@ -315,6 +359,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
             "data": data,
             "encoder": str(table.get("encoder", "encoder")),
             "shards": table.get("shards"),
+            "generation": table.get("generation"),
             "device": str(table.get("device", "auto")),
         }
     except FileNotFoundError:

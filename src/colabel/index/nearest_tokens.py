@@ -54,10 +54,12 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
 
 
-def nearest_exact(vectors: Tensor, store: TokenStore, k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+def nearest_exact(
+    vectors: Tensor, store: TokenStore, k: int, allowed: npt.NDArray[np.bool_] | None = None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Token ids int32 [n, k] and dot products float32 [n, k] of the k nearest stored tokens, nearest first.
 
-    Special and marker tokens are left out.
+    Special and marker tokens are left out, and those of passages where ``allowed``, bool [passages], is False.
     """
     ids = np.full((len(vectors), k), -1, dtype=np.int32)
     similarities = np.full((len(vectors), k), -np.inf, dtype=np.float32)
@@ -67,10 +69,14 @@ def nearest_exact(vectors: Tensor, store: TokenStore, k: int) -> tuple[npt.NDArr
         best = torch.full((len(block), k), -torch.inf)
         best_ids = torch.full((len(block), k), -1, dtype=torch.int32)
         for shard, token_ids in zip(store.shards, store.token_ids, strict=True):
+            held = None
+            if allowed is not None:
+                held = np.repeat(allowed[shard.first_row : shard.first_row + len(shard)], np.diff(shard.offsets))
             for first in range(0, len(token_ids), _BLOCK_TOKENS):
                 last = min(first + _BLOCK_TOKENS, len(token_ids))
                 tokens = np.asarray(token_ids[first:last])
-                kept = np.flatnonzero(~np.isin(tokens, special))
+                content = ~np.isin(tokens, special)
+                kept = np.flatnonzero(content if held is None else content & held[first:last])
                 if not len(kept):
                     continue
                 stored = torch.from_numpy(shard.vectors.vectors(slice(first, last))[kept])

@@ -31,7 +31,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.index.index import SETTINGS_FILE, Index
 from colabel.index.ivf import build_ivf
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
-from colabel.index.store import TokenStore, build_store, shard_name, store_spec
+from colabel.index.store import TokenStore, build_store, document_frequency, shard_name, store_spec
 from colabel.settings import EncoderSettings
 from colabel.types import Passage
 
@@ -263,11 +263,14 @@ def _is_encoder(folder: Path, wanted: str) -> bool:
 
 
 class Shard:
-    """An opened shard. Rows are those of the whole collection, in questions and in answers; arrays are NumPy's."""
+    """An opened shard. Rows are those of the whole collection, in questions and in answers; arrays are NumPy's.
 
-    def __init__(self, index: Index, first: int, last: int) -> None:
+    ``kept`` int64 [last − first] are the rows of its store that were not deleted, rising; None: all of them.
+    """
+
+    def __init__(self, index: Index, first: int, last: int, kept: IntArray | None = None) -> None:
         self._index, self._store = index, index.store
-        self._first, self._last = first, last
+        self._first, self._last, self._kept = first, last, kept
         self._lookup: TokenLookup | None = None
 
     @property
@@ -277,16 +280,24 @@ class Shard:
 
     def statistics(self) -> dict[str, Any]:
         """What the statistics of the whole collection are added up from."""
+        rows, frequency = np.arange(len(self._store)), np.asarray(self._store.document_frequency)
+        if self._kept is not None:
+            gone = np.setdiff1d(rows, self._kept)
+            rows, frequency = (
+                self._kept,
+                frequency - document_frequency(*self._store.passage_tokens(gone), len(frequency)),
+            )
+        lengths = self._store.lengths(rows).astype(np.int32)
         return {
-            "tokens": self._store.tokens,
+            "tokens": int(lengths.sum()),
             "truncated": int(self._store.manifest.counts["truncated"]),
             "lost": int(self._store.manifest.counts.get("lost", 0)),
             "limit": self._store.manifest.counts.get("limit"),
             "dimension": self._store.dimension,
             "special_token_ids": list(self._store.special_token_ids),
             "seconds": self._store.manifest.seconds,
-            "document_frequency": np.asarray(self._store.document_frequency),
-            "lengths": self._store.lengths(np.arange(len(self._store))).astype(np.int32),
+            "document_frequency": frequency,
+            "lengths": lengths,
         }
 
     def engine(self) -> str:
@@ -296,8 +307,9 @@ class Shard:
     def search(self, queries: FloatArray, k: int, allowed: npt.NDArray[np.bool_] | None) -> tuple[IntArray, FloatArray]:
         """The k best passages of each query, as :meth:`colabel.index.Index.search` gives them."""
         here = None if allowed is None else allowed[self._first : self._last]
-        rows, scores = self._index.search(_tensor(queries), min(k, len(self._store)), allowed=here)
-        return np.where(rows >= 0, rows + self._first, -1), scores
+        rows, scores = self._index.search(_tensor(queries), min(k, len(self._store)), allowed=self._present(here))
+        places = rows if self._kept is None else np.searchsorted(self._kept, rows)
+        return np.where(rows >= 0, places + self._first, -1), scores
 
     def score(self, rows: IntArray, queries: FloatArray) -> FloatArray:
         """MaxSim of each query with its rows [queries, count] of this shard; −∞ for all others."""
@@ -305,20 +317,20 @@ class Shard:
         mine = self._mine(rows)
         some = np.flatnonzero(mine.any(axis=1))
         if len(some):
-            local = np.where(mine[some], rows[some] - self._first, -1)
+            local = np.where(mine[some], self._local(np.where(mine[some], rows[some], self._first)), -1)
             scores[some] = self._store.score(_tensor(queries[some]), local)
         return scores
 
     def vectors(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[Any]]:
         """Places in ``rows`` [n] that are of this shard, and their vectors one after another."""
         places = np.flatnonzero(self._mine(rows))
-        vectors, _ = self._store.vectors(rows[places] - self._first)
+        vectors, _ = self._store.vectors(self._local(rows[places]))
         return places, vectors.astype(self._store.codec.exact)
 
     def tokens(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[np.int32]]:
         """Places in ``rows`` [n] that are of this shard, and their token ids one after another."""
         places = np.flatnonzero(self._mine(rows))
-        return places, self._store.passage_tokens(rows[places] - self._first)[0]
+        return places, self._store.passage_tokens(self._local(rows[places]))[0]
 
     def content(self) -> int:
         """How many of its tokens are neither special nor markers."""
@@ -336,8 +348,8 @@ class Shard:
             return np.full((len(vectors), 1), -1, np.int32), np.full((len(vectors), 1), -np.inf, np.float32)
         if centres is not None:
             return self._by_lists(centres).nearest(_tensor(vectors), k)
-        if exact:
-            return nearest_exact(_tensor(vectors), self._store, k)
+        if exact or self._kept is not None:
+            return nearest_exact(_tensor(vectors), self._store, k, self._present(None))
         return self._index.nearest_tokens(_tensor(vectors), k)
 
     def _by_lists(self, centres: FloatArray) -> TokenLookup:
@@ -347,6 +359,18 @@ class Shard:
                 build_lookup(self._store, folder, centres=np.array(centres))
             self._lookup = TokenLookup(folder, self._store)
         return self._lookup
+
+    def _local(self, rows: IntArray) -> IntArray:
+        """Rows of the collection as rows of the store."""
+        return rows - self._first if self._kept is None else self._kept[rows - self._first]
+
+    def _present(self, allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+        """Which rows of the store may be found; None: all."""
+        if self._kept is None:
+            return allowed
+        present = np.zeros(len(self._store), dtype=np.bool_)
+        present[self._kept] = True if allowed is None else allowed
+        return present
 
     def _mine(self, rows: IntArray) -> npt.NDArray[np.bool_]:
         return (rows >= self._first) & (rows < self._last)

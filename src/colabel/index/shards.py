@@ -32,7 +32,7 @@ from colabel.index import store as token_store
 from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample, train_centres
-from colabel.index.shard_plan import CACHE, ShardCache, ShardLayout, ShardSource
+from colabel.index.shard_plan import CACHE, Shard, ShardCache, ShardLayout, ShardSource
 from colabel.index.store import TokenStore, VectorSource, save_array, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
@@ -78,10 +78,13 @@ class LocalShards:
         task = progress.start(f"shards: {question}", len(chosen), "shards")
         try:
             for number in chosen:
-                yield number, getattr(self._cache.shard(self.source, number), question)(*arguments)
+                yield number, getattr(self._shard(number), question)(*arguments)
                 task.advance()
         finally:
             task.close()
+
+    def _shard(self, number: int) -> Shard:
+        return self._cache.shard(self.source, number)
 
     def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
         """One job after another."""
@@ -222,7 +225,12 @@ class ShardedIndex(Index):
         """The k nearest stored tokens of the whole collection; see :meth:`Index.nearest_tokens`."""
         self._check_vectors(vectors)
         centres = self.centres if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO else None
-        found = self.shards.map("nearest", vectors.numpy(), k, centres, self.engine == "exact")
+        return self._merged_nearest(vectors, k, centres, self.engine == "exact")
+
+    def _merged_nearest(
+        self, vectors: torch.Tensor, k: int, centres: FloatArray | None, exact: bool
+    ) -> tuple[npt.NDArray[np.int32], FloatArray]:
+        found = self.shards.map("nearest", vectors.numpy(), k, centres, exact)
         return merge_nearest(((number, *answer) for number, answer in found), len(vectors), k)
 
     def over_vectors(self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[IntArray, J]]) -> Iterator[R]:
@@ -333,7 +341,9 @@ def build_sharded(
     def make() -> Mapping[str, Any]:
         if not dry:
             shards.source.publish_encoder(out / "encoder")
-        statistics = build(out / "statistics", spec, lambda space: _write_statistics(space, dataset, shards, progress))
+        statistics = build(
+            out / "statistics", spec, lambda space: write_statistics(space, dataset.passages.ids, shards, progress)
+        )
         warn_of_cuts(statistics.counts, dataset.passages.ids)
         chosen = choose_engine(engine, int(statistics.counts["tokens"]), dataset.name)
         shards.source = dataclasses.replace(shards.source, engine=chosen)
@@ -370,7 +380,10 @@ def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
     )
 
 
-def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progress: Progress) -> Mapping[str, Any]:
+def write_statistics(
+    space: Workspace, passage_ids: Iterable[str], shards: Shards, progress: Progress = SILENT
+) -> Mapping[str, Any]:
+    """Ids, lengths and document frequencies of the whole collection, added up from its shards."""
     layout = shards.source.layout
     lengths = np.zeros(layout.passages, dtype=np.int32)
     frequency: Any = 0
@@ -385,7 +398,7 @@ def _write_statistics(space: Workspace, dataset: Dataset, shards: Shards, progre
         for name in ("tokens", "truncated", "lost"):
             counts[name] += found[name]
         working += found["seconds"]
-    ids = StringTable.of(dataset.passages.ids)
+    ids = StringTable.of(passage_ids)
     ids.save(space, "ids")
     save_array(space, "tie_ranks", ids.tie_ranks())
     save_array(space, "lengths", lengths)

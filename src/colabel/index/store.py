@@ -14,7 +14,7 @@ import bisect
 import json
 import logging
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -152,12 +152,15 @@ class TokenStore:
 
     def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
         """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
+        arrays, offsets = self.gather(rows)
+        return self.shards[0].vectors.decoded(arrays) if arrays else np.zeros((0, self.dimension), np.float32), offsets
+
+    def gather(self, rows: Sequence[int] | IntArray) -> tuple[list[npt.NDArray[Any]], IntArray]:
+        """What the codec wrote for any passages, array by array in the order of ``rows``, and offsets."""
         spans = [self._span(int(row)) for row in rows]
-        offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
-        if not spans:
-            return np.zeros((0, self.dimension), np.float32), offsets
         parts = ([array[start:end] for array in self.shards[shard].vectors.arrays] for shard, start, end in spans)
-        return self.shards[0].vectors.decoded([np.concatenate(column) for column in zip(*parts, strict=True)]), offsets
+        offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
+        return [np.concatenate(column) for column in zip(*parts, strict=True)], offsets
 
     def lengths(self, rows: IntArray) -> IntArray:
         """How many stored tokens passages have, in the shape of ``rows``; 0 for the row −1 (none)."""
@@ -266,35 +269,75 @@ def _write(
                 "or shorten 'encoder.passage_length' if memory ran out"
             ) from error
         arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))
-        for part, values in {"tokens": encoded.token_ids, "offsets": encoded.offsets, **arrays}.items():
-            save_array(space, f"{shard_name(number)}.{part}", values)
-        with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
-            counts = {"truncated": encoded.truncated, "lost": encoded.lost, "tokens": len(encoded.token_ids)}
-            path.write_text(json.dumps(counts))
+        cuts = {"truncated": encoded.truncated, "lost": encoded.lost}
+        _write_block(space, number, encoded.token_ids, encoded.offsets, arrays, cuts)
     task.close()
+    counts = {
+        "dimension": encoder.dimension,
+        "limit": encoder.passage_limit,
+        "special_token_ids": list(encoder.special_token_ids),
+    }
+    return counts | _write_totals(space, passages.ids, len(starts), encoder.vocabulary_size)
+
+
+def join_stores(parts: Sequence[tuple[TokenStore, IntArray]], passages: str, out: Path) -> Manifest:
+    """Write rows of several stores of one encoder as one store, copied and not encoded again.
+
+    ``passages`` is the fingerprint of the collection that they are.
+    """
+    first = parts[0][0]
+    spec = store_spec(first.manifest.inputs["encoder"], passages, first.manifest.settings["storage"], BLOCK_PASSAGES)
+    blocks = [
+        (store, rows[start : start + BLOCK_PASSAGES], store.manifest.counts if start == 0 else {})
+        for store, rows in parts
+        for start in range(0, len(rows), BLOCK_PASSAGES)
+    ]
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        for number, (store, rows, counts) in enumerate(blocks):
+            if not space.done(f"{shard_name(number)}.json"):
+                arrays, offsets = store.gather(rows)
+                cuts = {name: int(counts.get(name, 0)) for name in ("truncated", "lost")}
+                named = dict(zip(store.codec.parts, arrays, strict=True))
+                _write_block(space, number, store.passage_tokens(rows)[0], offsets, named, cuts)
+        ids = (store.ids[int(row)] for store, rows in parts for row in rows)
+        counts = {name: first.manifest.counts.get(name) for name in ("dimension", "limit", "special_token_ids")}
+        return counts | _write_totals(space, ids, len(blocks), len(first.document_frequency))
+
+    return build(out, spec, write)
+
+
+def _write_block(
+    space: Workspace,
+    number: int,
+    token_ids: npt.NDArray[np.int32],
+    offsets: IntArray,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    cuts: Mapping[str, int],
+) -> None:
+    every: dict[str, npt.NDArray[Any]] = {"tokens": token_ids, "offsets": offsets, **arrays}
+    for part, values in every.items():
+        save_array(space, f"{shard_name(number)}.{part}", values)
+    with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
+        path.write_text(json.dumps({**cuts, "tokens": len(token_ids)}))
+
+
+def _write_totals(space: Workspace, passage_ids: Iterable[str], shards: int, vocabulary: int) -> dict[str, Any]:
+    """Ids and document frequencies of all shards; returns their counts."""
     if not space.done("tie_ranks.npy"):
-        ids = StringTable.of(passages.ids)
+        ids = StringTable.of(passage_ids)
         ids.save(space, "ids")
         save_array(space, "tie_ranks", ids.tie_ranks())
-    frequency = np.zeros(encoder.vocabulary_size, dtype=np.int64)
-    truncated = lost = tokens = 0
-    for name in map(shard_name, range(len(starts))):
+    frequency = np.zeros(vocabulary, dtype=np.int64)
+    passages = truncated = lost = tokens = 0
+    for name in map(shard_name, range(shards)):
         token_ids, offsets = (_load(space.folder / f"{name}.{part}.npy") for part in ("tokens", "offsets"))
         frequency += document_frequency(token_ids, offsets, len(frequency))
         cut = json.loads((space.folder / f"{name}.json").read_text())
         truncated, lost = truncated + cut["truncated"], lost + cut.get("lost", 0)
-        tokens += len(token_ids)
+        passages, tokens = passages + len(offsets) - 1, tokens + len(token_ids)
     save_array(space, "df", frequency)
-    return {
-        "passages": len(passages),
-        "tokens": tokens,
-        "shards": len(starts),
-        "dimension": encoder.dimension,
-        "truncated": truncated,
-        "lost": lost,
-        "limit": encoder.passage_limit,
-        "special_token_ids": list(encoder.special_token_ids),
-    }
+    return {"passages": passages, "tokens": tokens, "shards": shards, "truncated": truncated, "lost": lost}
 
 
 def warn_of_cuts(counts: Mapping[str, Any], ids: StringTable) -> None:
