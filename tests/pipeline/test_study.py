@@ -564,6 +564,9 @@ def test_a_dry_run_names_what_differs_for_every_row_and_writes_nothing(
     assert not plan_study(fewer, out).stale
     assert plan_study(fewer, out).report_stale, "the report is another"
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    longer_trained = plan_study(wanted, out, minutes=60, given=["fit.evaluate_every"])
+    assert any("train.steps" in row.stale.differs for row in longer_trained.rows if row.stale)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     assert set(missing(wanted, tmp_path / "new")) >= {"bm25/0", "colbert/0"}
     assert not (tmp_path / "new").exists()
 

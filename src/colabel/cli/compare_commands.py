@@ -260,7 +260,7 @@ def study_command(dataset: str, out: Path, overrides: tuple[str, ...], minutes: 
     settings, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
     text = recipe_text(Path(dataset), overrides)
     if dry_run:
-        emit("\n".join(plan_study(settings, out, recipe_text=text).lines))
+        emit("\n".join(plan_study(settings, out, recipe_text=text, minutes=minutes, given=given).lines))
         return
     with terminal_progress() as progress:
         document, files = study(settings, out, recipe_text=text, minutes=minutes, given=given, progress=progress)

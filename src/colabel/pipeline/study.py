@@ -85,9 +85,8 @@ def study(
     rows, rates = Study(recipe, out, budget.watch(progress) if budget else progress), None
     with hold_folder(out, "study"), rows:
         if budget is not None:
-            chosen, rates = _chosen(rows, budget, given)
-            rows = rows.with_recipe(apply(recipe, chosen))
-            recipe_text += "".join(f"# --minutes {minutes:g}: {name} = {value}\n" for name, value in chosen.items())
+            chosen, rates, added = _chosen(rows, budget, given)
+            rows, recipe_text = rows.with_recipe(apply(recipe, chosen)), recipe_text + added
         begin(rows, recipe_text, rates)
         if budget is not None:
             note(out, budget.minutes, chosen, sorted(given))
@@ -95,16 +94,21 @@ def study(
         return end(rows, recipe_text)
 
 
-def _chosen(rows: Study, budget: Budget, given: Collection[str]) -> tuple[dict[str, Any], Rates | None]:
-    """The settings that let a study end within its minutes: those of an earlier call, or by measuring this machine."""
-    earlier = noted(rows.out, budget.minutes, sorted(given))
+def _chosen(rows: Study, budget: Budget, given: Collection[str]) -> tuple[dict[str, Any], Rates | None, str]:
+    """The settings that let a study end within its minutes, this machine's rates, and what the recipe's text adds.
+
+    The settings of an earlier call stay, and nothing is measured.
+    """
+    earlier, rates = noted(rows.out, budget.minutes, sorted(given)), None
     if earlier is not None:
-        return earlier[1], None
-    rows.check_data()
-    rates = measure_rates(rows.recipe, rows.dataset)
-    chosen, said = fit_recipe(rows.recipe, rows.rows, Counts.of(rows.dataset), rates, budget, given)
-    log.info("%s", said)
-    return chosen, rates
+        chosen = earlier[1]
+    else:
+        rows.check_data()
+        rates = measure_rates(rows.recipe, rows.dataset)
+        chosen, said = fit_recipe(rows.recipe, rows.rows, Counts.of(rows.dataset), rates, budget, given)
+        log.info("%s", said)
+    added = "".join(f"# --minutes {budget.minutes:g}: {name} = {value}\n" for name, value in chosen.items())
+    return chosen, rates, added
 
 
 def begin(rows: Study, recipe_text: str, rates: Rates | None = None, *, timed: bool = True) -> None:
@@ -204,6 +208,8 @@ def plan_study(
     out: Path,
     *,
     recipe_text: str = "",
+    minutes: float | None = None,
+    given: Collection[str] = (),
     data: Dataset | None = None,
     rates: Rates | None = None,
     timed: bool = True,
@@ -211,6 +217,7 @@ def plan_study(
     """What a study would do, with estimated times; trains nothing and writes nothing.
 
     Args:
+        minutes, given: as in :func:`study`.
         data: the collection, where it is read already.
         rates: how fast this machine is, where that is known already.
         timed: whether to estimate times, for which this machine is measured.
@@ -224,6 +231,10 @@ def plan_study(
     if data is not None:
         dry.stages.builder.once(dry.at.data, lambda: data)
     with dry:
+        if minutes is not None:
+            chosen, rates, added = _chosen(dry, Budget(minutes), given)
+            recipe, recipe_text = apply(recipe, chosen), recipe_text + added
+            dry = dry.with_recipe(recipe)
         dry.check_data()
         refusals, found = refused(dry.systems, recipe), []
         for system, seed in dry.rows:
