@@ -62,7 +62,7 @@ def test_the_answer_beyond_the_length_is_found_with_chunk_alone(
     else:
         assert found[0].passage_id != "d7"
         assert "30 of 30 passages are longer than the 24 tokens that the model reads" in caplog.text
-        assert "with --chunk 16" in caplog.text
+        assert "; --chunk 16" in caplog.text
 
 
 def test_every_ranker_gives_the_brute_force_maximum(collection: Path, tiny_model: Path, tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ def _study_mark(out: Path) -> str:
 
 
 def _narrate() -> None:
-    """Log what the demo does, but neither every artefact that is up to date nor every row."""
+    """Log what the demo does, but not every row, nor that it cuts passages, which nobody needs to mend."""
     given = click.get_current_context().find_root().params
     if not (given["verbose"] or given["quiet"]):
-        logging.getLogger("colabel").setLevel(logging.WARNING)
+        logging.getLogger("colabel").setLevel(logging.ERROR)
         logging.getLogger("colabel.pipeline.demo").setLevel(logging.INFO)
 
 
@@ -181,7 +181,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
             yield f"  {name}: {_MEASURES[name.partition('@')[0]].format(name.partition('@')[2])}."
     yield "  p: how likely chance alone makes such a difference; below 0.05 counts as significant (paired t-test).\n"
     yield f"What was found: {finding(document, result.student)}"
-    yield f"\nThe two test questions that gained most and the one that lost most ({measure}; * is a right answer)"
+    yield f"\nThe two test questions that gained most and the one that lost most ({measure}; * marks a right answer)"
     for example in result.examples:
         before, after = example.values
         yield f"\n  {_short(example.query)}   {before:.2f} → {after:.2f}"

@@ -345,10 +345,10 @@ def warn_of_cuts(counts: Mapping[str, Any], ids: StringTable) -> None:
     if not counts["truncated"] or not counts.get("limit"):
         return
     share = counts["lost"] / max(1, counts["lost"] + counts["tokens"])
-    smaller = "a smaller" if ids.first_rows is not None else "with"
+    smaller = "a smaller " if ids.first_rows is not None else ""
     warn_once(
         f"{counts['truncated']:,} of {counts['passages']:,} passages are longer than the {counts['limit']} tokens that "
-        f"the model reads, and about {share:.0%} of all text is lost; {smaller} --chunk {chunk_for(counts['limit'])} "
+        f"the model reads, and about {share:.0%} of all text is lost; {smaller}--chunk {chunk_for(counts['limit'])} "
         "(data.chunk) cuts them into pieces instead"
     )
 
