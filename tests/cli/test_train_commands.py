@@ -91,7 +91,7 @@ def test_run_takes_a_collection_that_nobody_labelled(
     data = ("products.csv", "--columns", "title=product", *settings(tiny_model), *small)
     code, out, err = call("run", *data, "--out", "runs/mine")
     assert (code, "no test labels" in out) == (0, True), err
-    assert "products.csv has no training labels: a student learns from queries that are made of its passages" in err
+    assert "products.csv has no training labels: a student learns from queries alone" in err
     noted = json.loads((tmp_path / "runs" / "mine" / "recipe.json").read_text())
     assert (noted["train"]["theta"], noted["student"]) == ("take", "views")
     code, out, err = call("search", "runs/mine", "narrow fjord 5", "-k", 3)
@@ -100,13 +100,16 @@ def test_run_takes_a_collection_that_nobody_labelled(
     assert (code, "everything is up to date" in err) == (0, True), err
 
 
-def test_queries_without_labels_are_said_to_teach_nothing(tiny_model: Path, tmp_path: Path, call: Call) -> None:
+def test_a_query_log_teaches_beside_queries_made_of_passages(tiny_model: Path, tmp_path: Path, call: Call) -> None:
     write_shop(tmp_path)
-    (tmp_path / "log.tsv").write_text("".join(f"q{place}\twhat is a {kind}\n" for place, kind in enumerate(KINDS)))
+    (tmp_path / "log.csv").write_text("query,count\n" + "".join(f"what is a {kind},3\n" for kind in KINDS))
     (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\tp{n}\t1\n" for n in range(2)))
+    (tmp_path / "asked.tsv").write_text(f"q0\twhat is a {KINDS[0]}\nq1\tanother thing\n")
     small = ("--set", "query_side.steps=1", "--set", "query_side.batch_queries=4", "--set", "pseudo.queries=40")
-    more = ("--set", f'data.queries=["{tmp_path / "log.tsv"}"]', "--set", f"data.labels.test={tmp_path / 'test.tsv'}")
+    more = ("--queries", tmp_path / "log.csv", "--queries", tmp_path / "asked.tsv")
+    more += ("--set", f"data.labels.test={tmp_path / 'test.tsv'}")
     data = (tmp_path / "products.csv", "--columns", "title=product", *settings(tiny_model), *small, *more)
     code, out, err = call("run", *data, "--out", tmp_path / "mine")
     assert code == 0, err
-    assert "2 queries have no label" in err and "hybrid-views" in out
+    assert f"{len(KINDS) - 1} queries without labels" in err, "the test query's text is left out"
+    assert "hybrid-views" in out

@@ -123,3 +123,18 @@ def test_five_thousand_passages_take_three_seconds_of_a_core() -> None:
     start = time.process_time()
     pseudo_queries(passages, ALL)
     assert time.process_time() - start < 3.0, "100,000 in a minute"
+
+
+def test_real_queries_join_the_training_queries_and_replace_made_ones() -> None:
+    passages = [{"id": p.id, "title": p.title, "text": p.text} for p in collection(200)]
+    real = {f"r{n}": f"real question {n}" for n in range(90)} | {"again": "Real  question 1", "asked": "the test"}
+    alone = Dataset.from_records(passages, real)
+    found = with_training_queries(alone, PseudoSettings(queries=500))
+    unknown = [query for query, held in found.labels("train").items() if not held]
+    assert unknown == [f"r{n}" for n in range(90)] + ["asked"], "one of each text"
+    made = len(found.queries) - len(real)
+    assert made == 200, "500 less four for each real query is too few"
+    tested = Dataset.from_records(passages, real, {"test": {"asked": ["p1"]}, "train": {"r0": ["p2"]}})
+    found = with_training_queries(tested, PseudoSettings(queries=20))
+    assert len(found.labels("train")) == 21 and found.labels("train")["r0"] == {"p2": 1}
+    assert "asked" not in found.labels("train") and found.pseudo == ()

@@ -64,7 +64,7 @@ teacher_option = click.option(
 
 
 def dataset_argument(function: F) -> F:
-    """DATASET and --set, and --clicks, --min-clicks, --columns and --chunk, which are settings of [data], too."""
+    """DATASET, --set, and the options that are short for settings of [data]: --clicks, --queries, --columns …"""
     return click.argument("dataset")(data_options(function))
 
 
@@ -77,13 +77,15 @@ def data_options(function: F) -> F:
         overrides: tuple[str, ...],
         clicks: Path | None,
         min_clicks: int | None,
+        queries: tuple[Path, ...],
         columns: tuple[str, ...],
         chunk: int | None,
         **given: Any,
     ) -> Any:
-        return function(*args, overrides=(*overrides, *_data_settings(clicks, min_clicks, columns, chunk)), **given)
+        named = _data_settings(clicks, min_clicks, queries, columns, chunk)
+        return function(*args, overrides=(*overrides, *named), **given)
 
-    for option in (_chunk_option, _columns_option, _min_clicks_option, _clicks_option, set_option):
+    for option in (_chunk_option, _columns_option, _queries_option, _min_clicks_option, _clicks_option, set_option):
         option(call)
     return cast("F", call)
 
@@ -96,6 +98,13 @@ _clicks_option = click.option(
 )
 _min_clicks_option = click.option(
     "--min-clicks", type=click.IntRange(1), help="Clicks from which a pair of --clicks is a label.  [default: 1]"
+)
+_queries_option = click.option(
+    "--queries",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A log of queries without labels, to learn from as well: a .csv, .tsv, .jsonl or .parquet file with a column "
+    "'query' and, if given, 'count'.",
 )
 _columns_option = click.option(
     "--columns",
@@ -117,11 +126,11 @@ _SHORT = {"data.labels.clicks": "--clicks", "data.min_clicks": "--min-clicks", "
 
 
 def _data_settings(
-    clicks: Path | None, min_clicks: int | None, columns: Collection[str], chunk: int | None
+    clicks: Path | None, min_clicks: int | None, queries: Collection[Path], columns: Collection[str], chunk: int | None
 ) -> Iterator[str]:
     """The settings that options stand for.
 
-    >>> list(_data_settings(Path("clicks.csv"), 2, ["title=Product Name"], None))
+    >>> list(_data_settings(Path("clicks.csv"), 2, [], ["title=Product Name"], None))
     ['data.labels.clicks="clicks.csv"', 'data.min_clicks=2', 'data.columns.passage_title="Product Name"']
     """
     if chunk is not None:
@@ -130,6 +139,8 @@ def _data_settings(
         yield f"data.labels.clicks={json.dumps(str(clicks), ensure_ascii=False)}"
     if min_clicks is not None:
         yield f"data.min_clicks={min_clicks}"
+    if queries:
+        yield f"data.queries={json.dumps([str(path) for path in queries], ensure_ascii=False)}"
     for text in columns:
         role, equals, name = text.partition("=")
         if not equals or not name:

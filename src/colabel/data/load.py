@@ -12,7 +12,7 @@ from colabel.data.dataset import Dataset
 from colabel.data.formats import FORMATS, Format, Source
 from colabel.data.formats.base import Stream, nothing
 from colabel.data.formats.catalogue import read_before
-from colabel.data.formats.clicks import CLICKS, Clicks, read_clicks
+from colabel.data.formats.clicks import CLICKS, Clicks, is_query_log, read_clicks, read_query_log
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
 from colabel.data.splits import DEV, TRAIN, hide_labels, hold_out, leaks, split_names
 from colabel.data.text_lines import (
@@ -141,17 +141,21 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
         if split != CLICKS:
             labels[split] = partial(read_qrels, Path(path), columns=columns)
 
+    log, found = settings.labels.get(CLICKS), Collected()
+    # A click log fills train alone where there are labels to test with.
+    clicks = Clicks([], {}) if log is None else read_clicks(Path(log), settings.min_clicks, not labels, found)
+    brought = {located.value.id for located in clicks.queries}
+
     def queries(problems: Problems) -> Iterator[Located[Query]]:
         yield from source.queries(problems)
-        for path in settings.queries:
-            yield from read_queries(Path(path), problems, columns)
+        for path in map(Path, settings.queries):
+            if is_query_log(path):
+                yield from read_query_log(path, problems, brought)
+            else:
+                yield from read_queries(path, problems, columns)
 
     joined = dataclasses.replace(source, queries=queries, labels=labels)
-    log, found = settings.labels.get(CLICKS), Collected()
-    if log is None:
-        return joined
-    # A click log fills train alone where there are labels to test with.
-    return with_clicks(joined, read_clicks(Path(log), settings.min_clicks, not labels, found), found)
+    return joined if log is None else with_clicks(joined, clicks, found)
 
 
 def with_clicks(source: Source, clicks: Clicks, found: Iterable[Problem]) -> Source:

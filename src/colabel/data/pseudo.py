@@ -1,4 +1,4 @@
-"""Pseudo-queries: what a passage might be asked by, made of its own words, where a collection has no training labels.
+"""Training queries without labels: real ones that nobody labelled, and pseudo-queries, made of a passage's own words.
 
 Each kind makes at most one query of a passage, and the passage is its label:
 
@@ -7,7 +7,8 @@ Each kind makes at most one query of a passage, and the passage is its label:
     keyphrase  its most telling words, by idf, in the order of the text
     crop       a piece of one of its other sentences
 
-A text that several passages have is boilerplate and names none of them. No model is asked.
+A text that several passages have is boilerplate and names none of them. No model is asked. Pseudo-queries are made only
+where there are no training labels.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ KEYPHRASE_WORDS = 6
 CROP_WORDS = 10
 COMMON = 0.1
 """A query is too common if each of its words stands in more than this share of the passages."""
+REPLACED, FEWEST_MADE = 4, 200
+"""How many pseudo-queries a real one replaces, and how many are made in any case."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"\w+")
 
@@ -183,23 +186,41 @@ def _drawn(passages: PassageTable, draw: np.random.Generator) -> Iterator[Passag
         yield passages[row]
 
 
+def unlabelled_queries(dataset: Dataset, most: int) -> list[str]:
+    """The first ``most`` queries that nobody labelled, one of each text, none that a labelled query asks."""
+    labelled = {query for split in dataset.splits for query in dataset.labels(split)}
+    seen, found = {normalise_query(dataset.queries[query]) for query in labelled}, list[str]()
+    for query, text in dataset.queries.items():
+        key = normalise_query(text)
+        if key not in seen and query not in labelled and len(found) < most:
+            seen.add(key)
+            found.append(query)
+    return found
+
+
 def with_training_queries(
     dataset: Dataset, settings: PseudoSettings, *, holdout: float = 0.15, seed: int = 0
 ) -> Dataset:
-    """The dataset as it is where it has a train split; else with pseudo-queries for train and, where it has none, dev.
+    """The dataset with training queries that have no labels.
 
-    A passage's queries are all in train or all in dev, whose share is ``holdout``. Labels that are there stay as they
-    are; texts of labelled queries are no pseudo-queries.
+    Real queries that nobody labelled join the train split, at most ``settings.queries``. Where there is no train split,
+    pseudo-queries make one and, where there is none, a dev split. A passage's queries are all in train or all in dev,
+    whose share is ``holdout``. Labels that are there stay as they are; texts of labelled queries are no pseudo-queries.
     """
+    asked: Mapping[str, dict[str, int]] = {query: {} for query in unlabelled_queries(dataset, settings.queries)}
+    if asked:
+        log.info("%s queries without labels teach what vectors and words say of them", f"{len(asked):,}")
     if TRAIN in dataset.splits:
-        return dataset
+        train = {**dataset.labels(TRAIN), **asked}
+        return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: train}) if asked else dataset
     draw = np.random.default_rng(seed)
     passages = list(_drawn(dataset.passages, draw))
     judged = [text for split in dataset.splits for text in dataset.split_queries(split).values()]
     made, left = pseudo_queries(passages, settings.kinds, seed=seed, avoid=judged)
-    drawn = [made[place] for place in sorted(draw.permutation(len(made))[: settings.queries])]
+    wanted = max(min(settings.queries, FEWEST_MADE), settings.queries - REPLACED * len(asked))
+    drawn = [made[place] for place in sorted(draw.permutation(len(made))[:wanted])]
     own_dev = DEV in dataset.splits
-    train: dict[str, dict[str, int]] = {}
+    train = {**asked}
     dev: dict[str, dict[str, int]] = {}
     for one in drawn:
         held = not own_dev and stable_fraction(one.passage_id, f"pseudo-dev {seed}") < holdout
@@ -211,9 +232,6 @@ def with_training_queries(
         ", ".join(f"{kinds[kind]:,} {kind}" for kind in settings.kinds) or "none",
         ", ".join(f"{count:,} {why}" for why, count in left.items()) or "none",
     )
-    unlabelled = len(dataset.queries.keys() - {query for split in dataset.splits for query in dataset.labels(split)})
-    if unlabelled:
-        log.info("%s queries have no label and teach nothing", f"{unlabelled:,}")
     labels = {**dataset._labels, **({TRAIN: train} if train else {}), **({DEV: dev} if dev else {})}
     return dataclasses.replace(
         dataset,

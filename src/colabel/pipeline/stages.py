@@ -184,7 +184,7 @@ class Stages:
 
     Attributes:
         at: where everything lies.
-        pseudo: whether a collection without training labels gets training queries made of its passages.
+        pseudo: whether queries without labels teach as well, made of passages where there are no training labels.
         builder: makes artefacts; a dry one raises :class:`~colabel.artefacts.Stale` at the first that is not there.
         verdicts: what people judged, added to the labels of the training queries.
         own: a teacher object of the user's own.
@@ -464,7 +464,7 @@ class Stages:
             data = with_hidden_labels(data)
 
         def train() -> TrainedModel:
-            queries, rows, positives = candidate_rows(data, known, bm25, ranked)
+            queries, rows, positives = candidate_rows(data, known, bm25, ranked, unlabelled=teacher is not None)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
             mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # a query finds its own source without learning
             trusted = trusted_rows(data)
@@ -527,7 +527,10 @@ def settle(recipe: Recipe) -> tuple[Recipe, str]:
         return recipe, f"{name} has training labels: a student learns from them"
     if recipe.train.theta == "auto":
         recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
-    return recipe, f"{name} has no training labels: a student learns from queries that are made of its passages"
+    return (
+        recipe,
+        f"{name} has no training labels: a student learns from queries alone; some are made of its passages",
+    )
 
 
 def training_data(data: Dataset, recipe: Recipe) -> Dataset:

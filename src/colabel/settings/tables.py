@@ -36,7 +36,11 @@ class DataSettings(Settings):
         help="a BEIR, MS MARCO or TREC folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of documents "
         "(.txt, .md, .html), 'irds:ID', 'hf:FOLDER', 'jsonl:FILE', 'pydocs' or 'pydocs:N'"
     )
-    queries: tuple[str, ...] = setting((), help="more query files (.jsonl or .tsv, also .gz)")
+    queries: tuple[str, ...] = setting(
+        (),
+        help="more query files (.jsonl or .tsv, also .gz), or logs of queries without labels (.csv, .tsv, .jsonl, "
+        ".parquet with a column 'query' and, if given, 'count')",
+    )
     labels: dict[str, str] = setting(
         {},
         help="split name → label file (BEIR or TREC qrels; .jsonl), added to or replacing the source's own; 'clicks' → "

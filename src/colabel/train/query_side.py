@@ -107,27 +107,30 @@ def training_lists(
     Args:
         queries: query id → text, in the order of ``rows``.
         start_scores: θ's scores of the candidates.
-        positives: query id → rows of its labelled passages, which must be candidates.
+        positives: query id → rows of its labelled passages, which must be candidates; a query without any learns
+            from the teacher alone.
         teacher: None: hard labels, all mass on the labelled passages.
         trusted: query id → rows that people found not relevant: they get no mass, and stand in every list.
     """
     ids = list(queries)
     labelled = np.array([np.isin(line, list(positives[one])) for one, line in zip(ids, rows, strict=True)])
     labelled &= rows >= 0
-    if not labelled.any(axis=1).all():
-        query = ids[int(np.flatnonzero(~labelled.any(axis=1))[0])]
+    known = labelled.any(axis=1, keepdims=True)
+    for query, held in zip(ids, known[:, 0], strict=True):
+        if held or (teacher is not None and not positives[query]):
+            continue
         raise DataError(f"no labelled passage of the training query '{query}' is among its candidates")
     free = (rows >= 0) & ~labelled
     judged = None
     if trusted:
         judged = free & np.array([np.isin(line, trusted.get(one, ())) for one, line in zip(ids, rows, strict=True)])
         free &= ~judged
-    hard = labelled / labelled.sum(axis=1, keepdims=True)
+    hard = labelled / np.maximum(labelled.sum(axis=1, keepdims=True), 1)
     if teacher is None:
         target = hard
     else:
         soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
-        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0)
+        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0) * known
         target = mass * hard + (1 - mass) * soft
         if label_mass == 0:
             rows = np.where(labelled & (mass == 0), -1, rows)
@@ -149,18 +152,27 @@ def training_lists(
 
 
 def candidate_rows(
-    dataset: Dataset, knowledge: Knowledge, words: Bm25, word_ranking: Ranking, *, split: str = TRAIN
+    dataset: Dataset,
+    knowledge: Knowledge,
+    words: Bm25,
+    word_ranking: Ranking,
+    *,
+    split: str = TRAIN,
+    unlabelled: bool = False,
 ) -> tuple[dict[str, str], IntArray, dict[str, list[int]]]:
     """Training queries with a positive (id → text), their candidates int64 [queries, n], and rows of their positives.
 
-    Candidates are the judged passages, θ's and BM25's first ones, and what BM25 finds with the labelled passages'
-    telling words.
+    With ``unlabelled``, queries of which nothing is known are among them. Candidates are the judged passages, θ's and
+    BM25's first ones, and what BM25 finds with the labelled passages' telling words.
     """
     store, ranked = knowledge.index.store, knowledge.ranking.query_ids
     labelled_of = labelled_rows(dataset, knowledge.index, split)
     found = {query: held for query, held in labelled_of.items() if ranked.row(query) >= 0}
     if not found:
         raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
+    if unlabelled:
+        unknown = [query for query, held in dataset.labels(split).items() if not held and ranked.row(query) >= 0]
+        found |= {query: [] for query in unknown}
     queries = {query: dataset.queries[query] for query in sorted(found)}
     labelled, trusted = [found[query] for query in queries], trusted_rows(dataset)
     parts = [

@@ -84,3 +84,19 @@ def test_what_is_no_click_log_is_refused(shop: Path) -> None:
         load(shop, "query,sku\ntent,p9\n")
     with pytest.raises(UsageError, match=r"data\.labels\.clicks is"):
         load_dataset(DataSettings(source=str(shop / "products.csv"), labels={"clicks": "nowhere.csv"}))
+
+
+def test_a_query_log_counts_texts_and_leaves_out_what_clicks_bring(shop: Path) -> None:
+    (shop / "clicks.csv").write_text("query,sku\ntent,p1\n")
+    (shop / "log.csv").write_text("search_term,count\nstove,1\nlamp,2\nTENT,9\n Stove,4\n")
+    data = DataSettings(
+        source=str(shop / "products.csv"),
+        labels={"clicks": str(shop / "clicks.csv")},
+        queries=(str(shop / "log.csv"),),
+        holdout=0.0,
+    )
+    loaded = load_dataset(data)
+    assert [text for text in loaded.queries.values() if text != "tent"] == ["stove", "lamp"]
+    (shop / "log.csv").write_text("query,count\nstove,many\n")
+    with pytest.raises(DataError, match=r"log\.csv:1: .*'many'"):
+        load_dataset(data)

@@ -1,9 +1,9 @@
-"""Click logs as labels: a table of query text, passage id and, if given, a count or grade."""
+"""Click logs as labels: a table of query text, passage id and, if given, a count or grade. Query logs: texts alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +89,7 @@ def clicks_of(
         if not kept:
             continue
         text, line = texts[key]
-        query_id = f"q{string_hash(key.encode('utf-8')):016x}"
+        query_id = _query_id(key)
         name = TEST if split and stable_fraction(key, "clicks") < TEST_SHARE else TRAIN
         result.queries.append(Located(Query(query_id, text), file, line))
         labels = result.labels.setdefault(name, [])
@@ -98,6 +98,37 @@ def clicks_of(
     left = f"; {rare:,} pairs have fewer than {min_clicks} clicks and are left out" if rare else ""
     log_once(f"{file}: {len(result.queries):,} queries, {sizes}{left}")
     return result
+
+
+def is_query_log(path: Path) -> bool:
+    """Whether a file is a table with a column of query texts, and no file of ids and texts."""
+    return is_catalogue(path) and path.is_file() and bool(find_column("query", table_columns(path)))
+
+
+def read_query_log(path: Path, problems: Problems, known: Container[str] = ()) -> Iterator[Located[Query]]:
+    """The queries of a log, the most frequent first: rows of one text add up, and an id is made from it as for clicks.
+
+    Args:
+        known: ids of queries that are left out, since clicks bring them.
+    """
+    columns = table_columns(path)
+    query, count = find_column("query", columns), find_column("clicks", columns)
+
+    def parse(row: Row) -> tuple[str, float]:
+        return _text(row, query), _number(row, count) if count else 1.0
+
+    found: dict[str, tuple[float, str, int]] = {}
+    for (text, times), _, line, _ in parse_rows(read_table(path, problems), parse, problems):
+        key = normalise_query(text)
+        before, *first = found.get(key, (0.0, text, line))
+        found[key] = (before + times, *first)
+    for key, (_, text, line) in sorted(found.items(), key=lambda one: (-one[1][0], one[1][2])):
+        if (query_id := _query_id(key)) not in known:
+            yield Located(Query(query_id, text), str(path), line)
+
+
+def _query_id(key: str) -> str:
+    return f"q{string_hash(key.encode('utf-8')):016x}"
 
 
 def _text(row: Row, column: str) -> str:
