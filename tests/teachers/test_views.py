@@ -61,8 +61,21 @@ def test_views_are_standardised_and_the_labelled_passage_is_capped(knowledge: Kn
 def test_the_query_view_alone_is_the_order_of_phi(knowledge: Knowledge, words: Bm25) -> None:
     queries = list(knowledge.queries.ids)[:4]
     rows = candidates(knowledge, queries)
-    scores = ViewTeacher(knowledge, words, {}, {"query": 2.5}).scores(queries, rows)
-    assert (np.diff(scores, axis=1) <= 1e-6).all()  # candidates come in θ's order, whatever the weight's size
+    last = {query: [int(line[-1])] for query, line in zip(queries, rows, strict=True)}
+    scores = ViewTeacher(knowledge, words, last, {"query": 2.5}).scores(queries, rows)
+    assert (np.diff(scores[:, :-1], axis=1) <= 1e-6).all()  # in θ's order, whatever the weight's size
+
+
+def test_a_query_without_labels_is_scored_by_vectors_and_words(knowledge: Knowledge, words: Bm25) -> None:
+    queries = list(knowledge.queries.ids)[:4]
+    rows = candidates(knowledge, queries)
+    teacher = ViewTeacher(knowledge, words, {queries[0]: [int(rows[0, 0])]}, {"query": 1.0})
+    views, scores = teacher.views(queries, rows), teacher.scores(queries, rows)
+    both = views["query"] + 2 * views["words"]
+    assert np.array_equal(np.argsort(-scores[1:], kind="stable"), np.argsort(-both[1:], kind="stable"))
+    assert np.array_equal(np.argsort(-scores[0, 1:]), np.argsort(-views["query"][0, 1:])), (
+        "its own weights"
+    )
 
 
 def test_weights_are_fitted_where_labels_can_be_hidden(

@@ -40,9 +40,11 @@ from colabel.teachers.protocol import FloatArray, IntArray, Knows
 log = logging.getLogger(__name__)
 
 DEFAULT_WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {"query": 1.0, "centroids": 0.2, "passage": 0.4, "words": 0.4, "telling": 0.4}
+    {"query": 1.0, "centroids": 0.2, "passage": 0.4, "words": 0.7, "telling": 0.4}
 )
 """Weights where too few queries have two labels to fit any."""
+UNLABELLED_WEIGHTS: Mapping[str, float] = MappingProxyType({"query": 1.0, "words": 2.0})
+"""Weights for a query without labels: what late interaction learns from it is what it did not know, the words."""
 TELLING_WORDS = 16
 TELLING_TOKENS = 48
 FEWEST_QUERIES = 50
@@ -58,7 +60,7 @@ class ViewTeacher:
 
     Args:
         positives: query id → rows of its labelled passages; a query without any is scored by its own two views.
-        weights: by view; a view that is missing has weight 0.
+        weights: by view, for queries with a labelled passage; a view that is missing has weight 0.
     """
 
     name = "views"
@@ -90,11 +92,12 @@ class ViewTeacher:
     def _score(self, query_ids: Sequence[str], rows: IntArray) -> FloatArray:
         free = self._unlabelled(query_ids, rows)
         views = self.views(query_ids, rows)
-        total = np.zeros(rows.shape, dtype=np.float32)
-        for name, weight in self.weights.items():
-            if weight:
-                total += weight * views[name]
-        total = standardise(total, free)
+        total, alone = (
+            np.sum([weight * views[name] for name, weight in weights.items() if weight], axis=0)
+            for weights in (self.weights, UNLABELLED_WEIGHTS)
+        )
+        labelled = np.array([bool(self.positives.get(one)) for one in query_ids])
+        total = standardise(np.where(labelled[:, None], total, alone), free)
         highest = np.where(free, total, -np.inf).max(axis=1, keepdims=True, initial=0.0)
         capped = np.where(free, total, np.minimum(total, highest))
         return np.where(rows >= 0, capped, -np.inf).astype(np.float32)
