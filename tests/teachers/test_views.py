@@ -13,7 +13,7 @@ from colabel.data import Dataset
 from colabel.ranking import Bm25
 from colabel.settings import RankSettings
 from colabel.teachers import views
-from colabel.teachers.views import DEFAULT_WEIGHTS, ViewTeacher, fit_weights, fitted_teacher
+from colabel.teachers.views import DEFAULT_WEIGHTS, ViewTeacher, agreement, fit_weights, fitted_teacher
 from tests.collective.small import SETTINGS, small_dataset, small_index
 
 
@@ -71,11 +71,11 @@ def test_a_query_without_labels_is_scored_by_vectors_and_words(knowledge: Knowle
     rows = candidates(knowledge, queries)
     teacher = ViewTeacher(knowledge, words, {queries[0]: [int(rows[0, 0])]}, {"query": 1.0})
     views, scores = teacher.views(queries, rows), teacher.scores(queries, rows)
-    both = views["query"] + 2 * views["words"]
+    agreed = agreement(views["query"], views["words"], rows >= 0)
+    assert 0 < agreed.max() <= 1
+    both = views["query"] + 4 * agreed[:, None] * views["words"]
     assert np.array_equal(np.argsort(-scores[1:], kind="stable"), np.argsort(-both[1:], kind="stable"))
-    assert np.array_equal(np.argsort(-scores[0, 1:]), np.argsort(-views["query"][0, 1:])), (
-        "its own weights"
-    )
+    assert np.array_equal(np.argsort(-scores[0, 1:]), np.argsort(-views["query"][0, 1:])), "its own weights"
 
 
 def test_weights_are_fitted_where_labels_can_be_hidden(

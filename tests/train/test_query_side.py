@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from colabel.errors import DataError
 from colabel.train.query_side import sharpened, training_lists, verdict
 
 ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
@@ -45,6 +46,19 @@ def test_without_mass_labelled_passages_are_left_out() -> None:
     assert lists.rows.tolist() == [[-1, 5, 7, 9, -1], [1, -1, -1, 6, 8]]
     assert (lists.target[lists.rows < 0] == 0).all()
     np.testing.assert_allclose(lists.target.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_labels_are_a_lesson_of_their_own_beside_a_teacher() -> None:
+    unknown = {**POSITIVES, "a": []}
+    lists = training_lists(QUERIES, ROWS, PHI, unknown, Says(PHI), label_mass=0.4)  # type: ignore[arg-type]
+    assert lists.target[0].argmax() == 0 and (lists.target[0, :4] > 0).all(), "no label: the teacher alone"
+    lessons = lists.lessons()
+    assert list(lessons) == ["teacher", "labels"] and lessons["labels"].query_ids == ["b"]
+    assert lessons["labels"].target.tolist() == [[0, 0.5, 0.5, 0, 0]] and lessons["labels"].hard is None
+    alone = training_lists(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4)  # type: ignore[arg-type]
+    assert list(alone.lessons()) == ["target"]
+    with pytest.raises(DataError, match="'a'"):
+        training_lists(QUERIES, ROWS, PHI, unknown, None, label_mass=0.4)  # type: ignore[arg-type]
 
 
 def test_neither_scale_nor_offset_of_a_teacher_matters() -> None:

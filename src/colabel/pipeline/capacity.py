@@ -29,7 +29,7 @@ from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
 from colabel.train.dev import EVALUATE_DEPTH
-from colabel.train.query_side import ALPHAS, DEV_QUERIES, step_seconds, steps_of
+from colabel.train.query_side import ALPHAS, COARSE, DEV_QUERIES, step_seconds, steps_of
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +185,9 @@ def stage_seconds(
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
     compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
+    lessons = 2 if system.learns_scores else 1  # the teacher's and the labels'
+    asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
+    compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     found = {
         "encoder": _LOADED + sampled / rate,
         "bm25": passages / _WORDED + (queries + dev + tests) * passages / _MATCHED,
@@ -193,7 +196,7 @@ def stage_seconds(
         "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
-        "query side": _LOADED + steps_of(side, queries) * rates.step + len(ALPHAS) * min(dev, DEV_QUERIES) * search,
+        "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
         "distil": training(distil),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,

@@ -43,8 +43,9 @@ DEFAULT_WEIGHTS: Mapping[str, float] = MappingProxyType(
     {"query": 1.0, "centroids": 0.2, "passage": 0.4, "words": 0.7, "telling": 0.4}
 )
 """Weights where too few queries have two labels to fit any."""
-UNLABELLED_WEIGHTS: Mapping[str, float] = MappingProxyType({"query": 1.0, "words": 2.0})
-"""Weights for a query without labels: what late interaction learns from it is what it did not know, the words."""
+AGREED_WORDS, AGREED_PLACES = 4.0, 10
+"""BM25's weight beside φ's 1 for a query without labels, times the share of the first places that both views agree on:
+words are what late interaction can learn from such a query, and where the views disagree one of them is wrong."""
 TELLING_WORDS = 16
 TELLING_TOKENS = 48
 FEWEST_QUERIES = 50
@@ -92,12 +93,11 @@ class ViewTeacher:
     def _score(self, query_ids: Sequence[str], rows: IntArray) -> FloatArray:
         free = self._unlabelled(query_ids, rows)
         views = self.views(query_ids, rows)
-        total, alone = (
-            np.sum([weight * views[name] for name, weight in weights.items() if weight], axis=0)
-            for weights in (self.weights, UNLABELLED_WEIGHTS)
-        )
-        labelled = np.array([bool(self.positives.get(one)) for one in query_ids])
-        total = standardise(np.where(labelled[:, None], total, alone), free)
+        total = np.sum([weight * views[name] for name, weight in self.weights.items() if weight], axis=0)
+        alone = [place for place, one in enumerate(query_ids) if not self.positives.get(one)]
+        agreed = agreement(views["query"][alone], views["words"][alone], free[alone])
+        total[alone] = views["query"][alone] + AGREED_WORDS * agreed[:, None] * views["words"][alone]
+        total = standardise(total, free)
         highest = np.where(free, total, -np.inf).max(axis=1, keepdims=True, initial=0.0)
         capped = np.where(free, total, np.minimum(total, highest))
         return np.where(rows >= 0, capped, -np.inf).astype(np.float32)
@@ -140,6 +140,18 @@ class ViewTeacher:
     def _unlabelled(self, query_ids: Sequence[str], rows: IntArray) -> npt.NDArray[np.bool_]:
         labelled = [np.isin(line, list(self.positives.get(one, ()))) for one, line in zip(query_ids, rows, strict=True)]
         return np.asarray((rows >= 0) & ~np.array(labelled, dtype=bool).reshape(rows.shape))
+
+
+def agreement(one: FloatArray, other: FloatArray, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The share of the first places that two scores of the same candidates [queries, n] have in common.
+
+    >>> agreement(np.array([[3.0, 2.0, 1.0]]), np.array([[1.0, 2.0, 3.0]]), np.ones((1, 3), dtype=bool)).tolist()
+    [1.0]
+    """
+    size = min(AGREED_PLACES, known.shape[1])
+    first = [np.argsort(-np.where(known, scores, -np.inf), axis=1, kind="stable")[:, :size] for scores in (one, other)]
+    common = [len(np.intersect1d(*line)) / max(size, 1) for line in zip(*first, strict=True)]
+    return np.array(common, dtype=np.float64)
 
 
 @dataclass(frozen=True)

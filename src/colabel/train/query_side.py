@@ -7,8 +7,9 @@ checkpoint that searches θ's index.
     loss = KL(target ‖ softmax(score / (T · spread)))
 
 ``spread`` is the deviation of θ's scores over a query's candidates: temperatures are in units of the scores they meet.
-The trained weights are then pulled back towards the start: α·student + (1 − α)·θ, with the α of the highest measure on
-dev. α = 0 keeps θ.
+Where there is a teacher, a second training learns the labels alone: which is better, or the mean of both, differs
+between collections, and dev decides. The trained weights are then pulled back towards the start: α·student + (1 − α)·θ,
+with the α of the highest measure on dev. α = 0 keeps θ.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ MOST_PASSES = 8
 """Passes over the training queries at most: a few hundred labels are learnt by heart long before 150 steps are over."""
 WARMUP = 0.1
 GRADIENT_CLIP = 2.0
-ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ALPHAS, COARSE = (0.0, 0.25, 0.5, 0.75, 1.0), (0.5, 1.0)
+"""Shares of the trained weights that dev compares, and those by which it chooses between trainings and their mean."""
 DEV_QUERIES = 200
 DEV_DEPTH = 100
 _SORTED = 8  # batches whose queries are sorted by length together
@@ -78,6 +80,7 @@ class Lists:
         entropy: of the target, in nats, mean over queries.
         fingerprint: names everything that the lists depend on.
         trusted: which candidates people found not relevant, bool [queries, n]; None: none.
+        hard: the target by labels alone, 0 for queries without any; None: ``target`` is just that, or there are none.
     """
 
     query_ids: Sequence[str]
@@ -88,6 +91,24 @@ class Lists:
     entropy: float
     fingerprint: str
     trusted: npt.NDArray[np.bool_] | None = None
+    hard: FloatArray | None = None
+
+    def lessons(self) -> dict[str, Lists]:
+        """What is trained: the target, and where it comes from a teacher and from labels, the labels alone."""
+        if self.hard is None:
+            return {"target": self}
+        known = np.flatnonzero(self.hard.any(axis=1))
+        labels = Lists(
+            [self.query_ids[one] for one in known.tolist()],
+            [self.texts[one] for one in known.tolist()],
+            self.rows[known],
+            self.hard[known],
+            self.spread[known],
+            self.entropy,
+            self.fingerprint,
+            None if self.trusted is None else self.trusted[known],
+        )
+        return {"teacher": self, "labels": labels}
 
 
 def training_lists(
@@ -115,8 +136,8 @@ def training_lists(
     ids = list(queries)
     labelled = np.array([np.isin(line, list(positives[one])) for one, line in zip(ids, rows, strict=True)])
     labelled &= rows >= 0
-    known = labelled.any(axis=1, keepdims=True)
-    for query, held in zip(ids, known[:, 0], strict=True):
+    known = np.asarray(labelled.any(axis=1))
+    for query, held in zip(ids, known, strict=True):
         if held or (teacher is not None and not positives[query]):
             continue
         raise DataError(f"no labelled passage of the training query '{query}' is among its candidates")
@@ -130,7 +151,7 @@ def training_lists(
         target = hard
     else:
         soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
-        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0) * known
+        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0) * known[:, None]
         target = mass * hard + (1 - mass) * soft
         if label_mass == 0:
             rows = np.where(labelled & (mass == 0), -1, rows)
@@ -148,6 +169,7 @@ def training_lists(
         float(_entropy(target).mean()),
         fingerprint(parts),
         judged,
+        hard.astype(np.float32) if teacher is not None and label_mass > 0 else None,
     )
 
 
@@ -247,7 +269,7 @@ def train_query_side(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> TrainedModel:
-    """Train a student that searches ``index``; without labelled dev queries, α is 0.5.
+    """Train a student that searches ``index``; without labelled dev queries, it is the mean of its lessons and α 0.5.
 
     Args:
         start: θ's checkpoint, whose vectors the index holds.
@@ -262,21 +284,33 @@ def train_query_side(
         "lists": lists.fingerprint,
         "dev": fingerprint([sorted(judged.items()), measure]),
     }
-    kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES}
+    lessons = lists.lessons()
+    kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES, "lessons": [*lessons]}
 
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder = open_checkpoint(start, device)
-        trained = _Training(encoder, index.store, lists, settings, seed).run(progress)
+        trained = {
+            one: _Training(encoder, index.store, held, settings, seed).run(progress) for one, held in lessons.items()
+        }
+        if len(trained) > 1:
+            trained["both"] = _mean(list(trained.values()))
         texts = {query: dataset.queries[query] for query in judged}
-        found = _choose(encoder, index, trained, texts, judged, measure, dataset.relevant_from)
-        values = {one: float(held.mean()) for one, held in found.items()}
+
+        def on_dev(one: str, alphas: Sequence[float]) -> dict[float, FloatArray]:
+            return _choose(encoder, index, trained[one], texts, judged, measure, dataset.relevant_from, alphas)
+
+        coarse = {one: on_dev(one, COARSE) for one in trained} if judged else {}
+        lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*trained][-1])
+        found = {**coarse[lesson], **on_dev(lesson, sorted(set(ALPHAS) - set(COARSE)))} if judged else {}
+        values = {one: float(found[one].mean()) for one in sorted(found)}
         alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
-        log.info("α = %g%s", alpha, "" if alpha else ": the student is θ")
-        _load(encoder, trained, alpha)
+        log.info("learned from %s; α = %g%s", lesson, alpha, "" if alpha else ": the student is θ")
+        _load(encoder, trained[lesson], alpha)
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
         chosen = {str(one): value for one, value in values.items()}
         summary: dict[str, Any] = {"alpha": alpha, "dev": chosen, "measure": measure, "queries": len(lists.query_ids)}
+        summary["lesson"] = lesson
         if found:
             summary["gain"] = _interval(found[alpha] - found[0.0])
             summary["dev_queries"] = len(judged)
@@ -493,6 +527,13 @@ def _load(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> None
     encoder.model.load_state_dict(mixed)
 
 
+def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {
+        key: torch.stack([state[key] for state in states]).mean(dim=0) if value.is_floating_point() else value
+        for key, value in states[0].items()
+    }
+
+
 def _judged(dataset: Dataset) -> dict[str, dict[str, int]]:
     """Labels of the dev queries on which α is chosen: those with a relevant passage, drawn by their ids."""
     if DEV not in dataset.splits:
@@ -509,13 +550,12 @@ def _choose(
     labels: Mapping[str, Mapping[str, int]],
     measure: str,
     relevant_from: int,
+    alphas: Sequence[float],
 ) -> dict[float, FloatArray]:
     """The measure of every dev query with every α, by searching the whole index."""
-    if not labels:
-        return {}
     start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
     values = {}
-    for alpha in ALPHAS:
+    for alpha in alphas:
         _load(encoder, trained, alpha)
         rows, scores = index.search(encoder.encode_queries([texts[one] for one in labels]).vectors, DEV_DEPTH)
         encoder.model.load_state_dict(start)

@@ -120,8 +120,8 @@ def read_query_log(path: Path, problems: Problems, known: Container[str] = ()) -
     found: dict[str, tuple[float, str, int]] = {}
     for (text, times), _, line, _ in parse_rows(read_table(path, problems), parse, problems):
         key = normalise_query(text)
-        before, *first = found.get(key, (0.0, text, line))
-        found[key] = (before + times, *first)
+        before, first, place = found.get(key, (0.0, text, line))
+        found[key] = (before + times, first, place)
     for key, (_, text, line) in sorted(found.items(), key=lambda one: (-one[1][0], one[1][2])):
         if (query_id := _query_id(key)) not in known:
             yield Located(Query(query_id, text), str(path), line)
