@@ -292,6 +292,8 @@ def missing_command(
     if out is None and found:
         emit(missing_text(found))
     emit(f"{out or labels_folder}: {len(found):,} passages without a label, the most likely first")
+    if run is not None and (missing := run.missing_in_all()) is not None:
+        emit("about {:,.0f} labels of the training queries are missing in all [{:,.0f}, {:,.0f}]".format(*missing))
     data = same_data(dataset, overrides) if dataset else []
     if out is None:
         emit(options.next_command("missing", labels_folder, *data, "--out", options.unused_file("review.tsv")))
@@ -314,7 +316,8 @@ def missing_text(found: Sequence[MissingLabel]) -> str:
 
     from colabel.labels.missing import reason_text
 
-    columns = ("", Column("query", ratio=3), Column("passage", ratio=5), "margin", Column("why", ratio=3))
+    known = ("p",) if any(label.probability is not None for label in found) else ()
+    columns = ("", Column("query", ratio=3), Column("passage", ratio=5), "margin", *known, Column("why", ratio=3))
     shown = Table(*columns, show_lines=True, expand=True)
     for place, label in enumerate(found, start=1):
         title = f"  {label.title}" if label.title and label.title != label.passage_id else ""
@@ -323,6 +326,7 @@ def missing_text(found: Sequence[MissingLabel]) -> str:
             Text(f"{label.query_id}\n{label.query}"),
             Text(f"{label.passage_id}{title}\n{textwrap.shorten(label.text, _SHOWN_TEXT, placeholder=' …')}"),
             "" if math.isnan(label.margin) else f"{label.margin:+.2f}",
+            *(f"{label.probability:.2f}" for _ in known),
             Text(reason_text(label.reasons, 4)),
         )
     page = io.StringIO()

@@ -106,7 +106,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def hit_lines(hit: Hit) -> list[str]:
     """A hit for people: a head line, and its text in at most three lines."""
-    head = f"{hit.rank:>3}  {hit.score:.3f}  {hit.passage_id}"
+    likely = "" if hit.probability is None else f"  p {hit.probability:.2f}"
+    head = f"{hit.rank:>3}  {hit.score:.3f}{likely}  {hit.passage_id}"
     title = f"  {hit.title}" if hit.title and hit.title != hit.passage_id else ""
     body = textwrap.wrap(hit.text, width=96, max_lines=3, placeholder=" …")
     return [head + title, *(f"     {line}" for line in body)]

@@ -211,6 +211,12 @@ def rank_command(
     help="What searches a run: its student and BM25 together (hybrid, the default), its student alone, θ (colbert), or "
     "BM25.",
 )
+@click.option(
+    "--min-probability",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Leave out what is less likely to be relevant, with a run; so nothing may be found.",
+)
 @_prf_options
 @_where_option
 @options.json_option
@@ -219,6 +225,7 @@ def search_command(
     text: str | None,
     count: int,
     ranker: str | None,
+    min_probability: float,
     prf: str | None,
     beta: float | None,
     where: str,
@@ -226,12 +233,16 @@ def search_command(
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 
+    With a run, hits also have the probability of being relevant, where its dev labels were enough to fit it.
+
     RUN is the folder of a run or study, or one that `colabel index` wrote. Without TEXT, questions are read line by
     line until an empty one, and models stay loaded. Examples:
 
       colabel search runs/mine "how are glacier caves formed" -k 5
 
       colabel search runs/mine --ranker bm25
+
+      colabel search runs/mine "how are glacier caves formed" --min-probability 0.5
 
       colabel search my-index/ "how are glacier caves formed" --prf ranker --beta 0.5
 
@@ -241,14 +252,18 @@ def search_command(
 
     if ranker and (prf or not options.is_run(folder)):
         raise UsageError("--ranker chooses what searches a run; with an index or --prf, leave it out")
+    if min_probability and (prf or not options.is_run(folder)):
+        raise UsageError("--min-probability needs the folder of a run, whose labels it was fitted to, and no --prf")
     run = open_run(folder) if options.is_run(folder) else None
     index = Index.open(folder) if run is None else run.index
     settings = CollectiveSettings() if run is None else run.recipe.collective
     chosen = _prf_ranker(index, prf, beta, settings, strict=True)
-    if chosen is None and run is not None:
-        chosen = run.ranker(ranker or _RANKERS[0])
     for question in _questions() if text is None else (text,):
-        hits = search(index, question, count, ranker=chosen, where=where)
+        if run is not None and chosen is None:
+            how: Any = {"ranker": ranker or _RANKERS[0], "where": where, "min_probability": min_probability}
+            hits = run.search(question, min(count, len(index.store)), **how).hits()
+        else:
+            hits = search(index, question, count, ranker=chosen, where=where)
         matches = _matches(index, run, ranker, question, hits[:_HIGHLIGHTED])
         matches += [[] for _ in hits[_HIGHLIGHTED:]]
         if as_json:
@@ -258,7 +273,7 @@ def search_command(
         lines = []
         for hit, held in zip(hits, matches, strict=True):
             lines += [*hit_lines(hit), *([f"     matched: {', '.join(map(str, held))}"] if held else [])]
-        emit("\n".join(lines) or "nothing was found")
+        emit("\n".join(lines) or f"nothing {'relevant ' * bool(min_probability)}was found")
 
 
 def _matches(

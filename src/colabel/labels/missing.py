@@ -85,12 +85,16 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class MissingLabel(MissingPair):
-    """The same as a person reviews it; reasons are by falling contribution."""
+    """The same as a person reviews it; reasons are by falling contribution.
+
+    ``probability`` is that of being relevant, where a run could fit it.
+    """
 
     query: str
     title: str
     text: str
     reasons: tuple[Reason, ...]
+    probability: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types; the margin is None where the query's labelled passage was not scored."""
@@ -100,7 +104,7 @@ class MissingLabel(MissingPair):
 
 _COLUMNS = (
     *("query_id", "query", "passage_id", "title", "text"),
-    *("teacher_score", "base_score", "margin", "rank", "value", "reasons"),
+    *("teacher_score", "base_score", "margin", "rank", "value", "probability", "reasons"),
 )
 
 

@@ -33,6 +33,8 @@ FOLDER, FILE = "verdicts", "verdicts.sqlite"
 """Where verdicts lie in the folder of a run."""
 HIGHEST_GRADE = 3
 LONGEST_JUDGE = 60
+RANDOM = "random"
+"""The source of verdicts on pairs that were drawn at random."""
 TYPED = "typed-"
 """What the id of a query begins with that is no query of the dataset: somebody searched for it."""
 PROGRAM = "program:"

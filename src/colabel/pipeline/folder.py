@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from colabel.artefacts.build import link, sync
 from colabel.collective import Knowledge, open_knowledge
 from colabel.data import Dataset, load_dataset
 from colabel.data.formats.catalogue import read_before
-from colabel.data.splits import stable_fraction
+from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
@@ -57,8 +58,9 @@ from colabel.pipeline.preflight import (
 from colabel.pipeline.stages import MEASURES, Layout, training_data
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
-from colabel.ranking.hybrid import DEFAULT_WEIGHT
+from colabel.ranking.hybrid import DEFAULT_WEIGHT, POOL, Views
 from colabel.ranking.late_interaction import Hit, hits
+from colabel.ranking.probability import Relevance, read_relevance
 from colabel.reporting import write_run_report
 from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
@@ -75,11 +77,12 @@ log = logging.getLogger(__name__)
 
 VERSIONS = "versions"
 """The folder of a run's earlier results."""
-_NOT_KEPT = (VERSIONS, "pairs", kept_verdicts.FOLDER)  # what grows in place: a cache of scores, and verdicts
+_NOT_KEPT = (VERSIONS, "pairs", "curve", kept_verdicts.FOLDER)  # what grows in place: a cache of scores, and verdicts
 GUIDELINES = "guidelines.md"
 """What judges should go by, in the folder of a run."""
 OVERLAP = 200
 """Pairs that people decided and a program is asked about as well, at most."""
+_ASKED = 64  # queries whose passages get probabilities at once
 RANKERS = ("hybrid", "student", "colbert", "bm25")
 """What searches a run: its student and BM25 together, its student, θ, or BM25."""
 
@@ -93,24 +96,26 @@ class Found:
         ids: passage ids [texts, k], "" where there are fewer.
         scores: float32 [texts, k], −∞ where there are fewer.
         rows: the passages' rows in the index, int64 [texts, k], −1 where there are fewer.
+        probabilities: of being relevant, float32 [texts, k], NaN where there are fewer or the run could fit none.
     """
 
     texts: tuple[str, ...]
     ids: npt.NDArray[np.str_]
     scores: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
+    probabilities: npt.NDArray[np.float32]
     _index: Index
 
     def hits(self, place: int = 0) -> list[Hit]:
         """The passages of one text, with titles and contents."""
-        return hits(self._index, self.rows[place], self.scores[place])
+        return hits(self._index, self.rows[place], self.scores[place], self.probabilities[place])
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row per passage: query, rank, score, passage_id, title and text."""
+        """A row per passage: query, rank, score, passage_id, title, text and probability."""
         import pandas as pd
 
         rows = [{"query": text, **hit.as_dict()} for place, text in enumerate(self.texts) for hit in self.hits(place)]
-        return pd.DataFrame(rows, columns=["query", "rank", "score", "passage_id", "title", "text"])
+        return pd.DataFrame(rows, columns=["query", "rank", "score", "passage_id", "title", "text", "probability"])
 
 
 class Run:
@@ -194,12 +199,17 @@ class Run:
         taught = self.student if self.system.query_side else None
         return LateInteraction(self.index, self.system.slug, student=taught, strict=True)
 
+    @cached_property
+    def hybrid(self) -> Hybrid:
+        """The student and BM25 together, with the weight that ranked dev queries best."""
+        fitted = self.at.hybrid(f"hybrid-{self.system.slug}")
+        weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT
+        return Hybrid(self.late, self.bm25, weight)
+
     def ranker(self, name: str = "hybrid") -> Ranker:
-        """One of ``RANKERS``; hybrid weighs BM25 as it ranked dev queries best."""
+        """One of ``RANKERS``."""
         if name == "hybrid":
-            fitted = self.at.hybrid(f"hybrid-{self.system.slug}")
-            weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT
-            return Hybrid(self.late, self.bm25, weight)
+            return self.hybrid
         if name == "student":
             return self.late
         if name == "colbert":
@@ -208,15 +218,67 @@ class Run:
             return self.bm25
         raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
 
-    def search(self, texts: str | Sequence[str], k: int = 10, *, ranker: str = "hybrid", where: str = "") -> Found:
-        """The k best passages for a text, or for each of several; ``where`` as in :func:`colabel.search`."""
+    @cached_property
+    def relevance(self) -> Relevance | None:
+        """What tells how likely a hit is relevant; None where it could not be fitted (:meth:`no_probabilities`)."""
+        return read_relevance(self.at.probability) if self.at.probability.exists() else None
+
+    def no_probabilities(self) -> UsageError:
+        """Why hits have no probabilities."""
+        why = "a study fits no probabilities" if self.of_study else "there are none yet; repeat `colabel run`"
+        if self.at.probability.exists():
+            why = str(read_manifest(self.at.probability).counts["why"])
+        return UsageError(f"{self.folder}: no hit has a probability: {why}")
+
+    def search(
+        self,
+        texts: str | Sequence[str],
+        k: int = 10,
+        *,
+        ranker: str = "hybrid",
+        where: str = "",
+        min_probability: float = 0.0,
+    ) -> Found:
+        """The k best passages for a text, or for each of several; ``where`` as in :func:`colabel.search`.
+
+        Args:
+            min_probability: leave out what is less likely to be relevant; so nothing may be found.
+        """
         asked = (texts,) if isinstance(texts, str) else tuple(texts)
         if k < 1:
             raise UsageError(f"k is {k}; expected 1 or more")
+        if min_probability and self.relevance is None:
+            raise self.no_probabilities()
         chosen = self.ranker(ranker)
-        rows, scores = chosen.rank(asked, min(k, len(chosen.ids)), self.index.where(where) if where else None)
+        views, allowed = None, self.index.where(where) if where else None
+        if isinstance(chosen, Hybrid) and allowed is None:
+            views = chosen.views(asked, k)
+            rows, scores = chosen.best(views, k)
+        else:
+            rows, scores = chosen.rank(asked, min(k, len(chosen.ids)), allowed)
+        likely = self.probabilities(asked, rows, views)
+        if min_probability:
+            rows = np.where(likely >= min_probability, rows, -1)
+            order = np.argsort(rows < 0, axis=1, kind="stable")
+            rows = np.take_along_axis(rows, order, 1)
+            scores = np.where(rows < 0, -np.inf, np.take_along_axis(scores, order, 1)).astype(np.float32)
+            likely = np.where(rows < 0, np.nan, np.take_along_axis(likely, order, 1)).astype(np.float32)
         ids = np.array([[chosen.ids[row] if row >= 0 else "" for row in line] for line in rows.tolist()], dtype=np.str_)
-        return Found(asked, ids.reshape(rows.shape), scores, rows, self.index)
+        return Found(asked, ids.reshape(rows.shape), scores, rows, likely, self.index)
+
+    def probabilities(
+        self, texts: Sequence[str], rows: npt.NDArray[np.int64], views: Views | None = None
+    ) -> npt.NDArray[np.float32]:
+        """How likely passages [texts, k] are relevant, float32 [texts, k]; NaN where that is not known.
+
+        Args:
+            views: what the hybrid says of the texts, where that is known.
+        """
+        if self.relevance is None:
+            return np.full(rows.shape, np.nan, dtype=np.float32)
+        if views is None:
+            views = self.hybrid.views(texts, POOL, also=rows)
+        return self.relevance.of_rows(views, rows)
 
     def missing(self, limit: int = 100, **options: Any) -> list[MissingLabel]:
         """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``.
@@ -224,7 +286,27 @@ class Run:
         What people have judged relevant or not is not listed again.
         """
         judged = {pair for pair, one in decide(self.verdicts()).items() if one.relevant is not None}
-        return list(missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, judged=judged, **options))
+        found = missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, judged=judged, **options)
+        if self.relevance is None:
+            return found
+        asked: dict[str, dict[int, float]] = {}
+        for one in found:
+            asked.setdefault(one.query_id, {})[one.row] = 0.0
+        for start in range(0, len(asked), _ASKED):
+            queries = list(asked)[start : start + _ASKED]
+            rows = np.array(list(zip_longest(*(asked[query] for query in queries), fillvalue=-1)), dtype=np.int64).T
+            likely = self.probabilities([self.dataset.queries[query] for query in queries], rows)
+            for query, line, values in zip(queries, rows.tolist(), likely.tolist(), strict=True):
+                asked[query] |= dict(zip(line, values, strict=True))
+        return [dataclasses.replace(one, probability=asked[one.query_id][one.row]) for one in found]
+
+    def missing_in_all(self) -> tuple[float, float, float] | None:
+        """About how many labels the training queries lack, with the 95 % interval; None where that is not known."""
+        data = self.dataset
+        if self.relevance is None or TRAIN in data.pseudo:
+            return None
+        train, dev = (list(map(len, data.positives(split).values())) for split in (TRAIN, DEV))
+        return self.relevance.missing(len(train), sum(train), sum(dev) / len(dev))
 
     def judge(self, rows: Any, judge: str = "") -> int:
         """Keep verdicts; how many of them are new.
@@ -390,7 +472,9 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
     commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
     student = Layout.of(folder).model(system)
     said = verdict(student) if system.query_side else ""
-    return write_run_report(document, folder, student=student, commands=commands, verdict=said)
+    place = Layout.of(folder).probability
+    relevance = read_relevance(place) if place.exists() else None
+    return write_run_report(document, folder, student=student, commands=commands, verdict=said, relevance=relevance)
 
 
 def next_commands(folder: Path, system: System) -> list[tuple[str, ...]]:

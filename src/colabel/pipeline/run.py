@@ -157,13 +157,10 @@ def run_stages(do: Stages, system: System) -> RunResult:
     rankers: dict[str, Ranker] = {"bm25": do.bm25(data)}
     if not uses_checkpoint(do.recipe):  # else it is θ, and the collection would be encoded twice
         rankers["zero-shot"] = LateInteraction(plain_index(do), "zero-shot", progress=do.progress)
-    rankers |= {
-        "colbert": theta,
-        system.slug: searches,
-        "hybrid": do.hybrid(data, theta, "hybrid"),
-        joined: do.hybrid(data, searches, joined),
-    }
+    both = do.hybrid(data, searches, joined)
+    rankers |= {"colbert": theta, system.slug: searches, "hybrid": do.hybrid(data, theta, "hybrid"), joined: both}
     evaluation = do.evaluate(data, rankers)
+    do.relevance(data, both)
     labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
     said = verdict(student.folder) if system.query_side else ""
     return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels, said)

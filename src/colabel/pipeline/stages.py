@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import shutil
 import tempfile
@@ -15,7 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-from colabel.artefacts import Builder, Spec, Stale, Workspace, write_json
+import numpy as np
+import numpy.typing as npt
+
+from colabel.artefacts import Builder, Spec, Stale, Workspace, fingerprint, write_json
 from colabel.collective import Knowledge, collect
 from colabel.data import Dataset, PassageTable, has_training_labels, load_dataset, with_training_queries
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels
@@ -24,10 +28,13 @@ from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.index import Index, build_index
-from colabel.labels import Labels, Verdict, apply_verdicts, label
+from colabel.labels import Labels, Verdict, apply_verdicts, decide, label
+from colabel.labels.verdicts import RANDOM, of_people
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker, Ranking, rank
-from colabel.ranking.hybrid import fit_weight
+from colabel.ranking.hybrid import POOL, Views, fit_weight
+from colabel.ranking.probability import FILE as PROBABILITY
+from colabel.ranking.probability import Relevance, fit_relevance, grades_of, read_relevance, too_little
 from colabel.settings import ComputeSettings, DistilSettings, Recipe
 from colabel.systems import System
 from colabel.systems.students import Sources
@@ -60,6 +67,8 @@ T = TypeVar("T")
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")
 """What a run is evaluated by."""
+CALIBRATION_QUERIES = 300
+"""Dev queries to which probabilities are fitted, at most."""
 RERANKED_QUERIES = 30
 """Dev queries on which cross-encoders are compared with θ, at most."""
 
@@ -91,6 +100,7 @@ class Layout:
         self.plain_index, self.sweep, self.evaluation = out / "zero-shot", out / "sweep", out / "evaluation.json"
         self.theta, self.index, self.knowledge = own / "theta", own / "index", own / "knowledge"
         self.pairs, self.dev_ranking = own / "pairs", own / "rankings" / "dev"
+        self.probability = own / "probability"
 
     @classmethod
     def of(cls, out: Path, seed: int | None = None) -> Layout:
@@ -129,7 +139,7 @@ class Layout:
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index"),
     *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
-    *("seed-*", "versions", "verdicts", "collections"),
+    *("probability", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""
 
@@ -493,6 +503,39 @@ class Stages:
         manifest = self._once("hybrid", out, self.builder.build, out, spec, fit)
         return Hybrid(late, bm25, float(manifest.counts["weight"]), name=name)
 
+    def relevance(self, data: Dataset, hybrid: Hybrid) -> Relevance | None:
+        """How likely hits are relevant, fitted to dev labels and random verdicts; None where there are too few."""
+        out, asked = self.at.probability, DEV in data.splits and DEV not in data.pseudo
+        people = of_people(self.verdicts)
+        pairs = {(one.query_id, one.passage_id) for one in people if one.source == RANDOM}
+        said = {pair: one.relevant for pair, one in decide(people).items() if pair in pairs}
+        inputs = {
+            "late": hybrid.late.fingerprint,
+            "words": hybrid.words.fingerprint,
+            "dev": data.labels_fingerprint(DEV) if asked else "",
+            "verdicts": fingerprint(sorted(said.items())),
+        }
+
+        def fit(space: Workspace) -> Mapping[str, Any]:
+            drawn = (
+                sorted(data.positives(DEV), key=lambda query: stable_fraction(query, "probability")) if asked else []
+            )
+            queries, ids, why = drawn[:CALIBRATION_QUERIES], data.passages.ids, "no dev queries have labels"
+            if queries:
+                views = hybrid.views([data.queries[query] for query in queries], POOL)
+                grades = grades_of(views.rows, queries, data.labels(DEV), ids)
+                why = too_little(views, grades, data.relevant_from)
+            table: dict[str, Any] = {"why": why}
+            if not why:
+                sampled = _sampled(hybrid, data, said)
+                table = fit_relevance(views, grades, data.relevant_from, verdicts=sampled).as_dict()
+            with space.file(PROBABILITY) as path:
+                path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+            return {"why": table.get("why", ""), "queries": len(queries)}
+
+        self._once("probability", out, self.builder.build, out, Spec("probability", {}, inputs), fit)
+        return read_relevance(out)
+
     def _about(self, system: System) -> dict[str, Any]:
         """What the model card says of a system's teacher."""
         about: dict[str, Any] = {"system": system.made_as}
@@ -536,6 +579,18 @@ def settle(recipe: Recipe) -> tuple[Recipe, str]:
 def training_data(data: Dataset, recipe: Recipe) -> Dataset:
     """The collection as a recipe trains on it: with pseudo-queries where it has no training labels."""
     return with_training_queries(data, recipe.pseudo, holdout=recipe.data.holdout, seed=recipe.seed)
+
+
+def _sampled(
+    hybrid: Hybrid, data: Dataset, said: Mapping[tuple[str, str], bool | None]
+) -> tuple[Views, npt.NDArray[np.int64]] | None:
+    """Views of the pairs that were drawn at random and judged, one to a line, and what people said of them."""
+    held = [(query, passage, answer) for (query, passage), answer in sorted(said.items()) if answer is not None]
+    if not held:
+        return None
+    rows = data.passages.ids.rows([passage for _, passage, _ in held]).reshape(-1, 1)
+    views = hybrid.views([data.queries[query] for query, _, _ in held], POOL, also=rows)
+    return views, np.where(views.rows == rows, np.array([[int(answer)] for _, _, answer in held]), -1)
 
 
 def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:

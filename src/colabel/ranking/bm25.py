@@ -86,6 +86,11 @@ class Bm25:
         scores[rows < 0] = -np.inf
         return scores
 
+    def weights(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Σ idf of each text's words, float32 [texts]: about what a passage could score at most."""
+        found = [sum(map(self._idf, words)) for words in (tokenise(list(texts), self._language) if len(texts) else [])]
+        return np.maximum(np.array(found, dtype=np.float32), 1e-3)
+
     def rank_words(self, queries: Sequence[Sequence[str]], depth: int) -> npt.NDArray[np.int64]:
         """The best rows int64 [queries, depth] for lists of stemmed words; −1 where there are fewer."""
         return self._rank(queries, depth)[0]
@@ -109,8 +114,8 @@ class Bm25:
         return sorted(weights, key=lambda word: (-weights[word], word))[:count]
 
     def _idf(self, word: str) -> float:
-        starts, place = self._engine.scores["indptr"], self._engine.vocab_dict[word]
-        frequency = int(starts[place + 1]) - int(starts[place])
+        starts, place = self._engine.scores["indptr"], self._engine.vocab_dict.get(word)
+        frequency = 0 if place is None else int(starts[place + 1]) - int(starts[place])
         return math.log((len(self.ids) + 1) / (frequency + 1))
 
 

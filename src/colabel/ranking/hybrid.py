@@ -58,16 +58,25 @@ class Hybrid:
         self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
     ) -> tuple[IntArray, FloatArray]:
         """Rows int64 [queries, depth] and scores float32, best first; −1 and −∞ where there are fewer."""
-        views = self.views(texts, depth, allowed)
+        return self.best(self.views(texts, depth, allowed), depth)
+
+    def best(self, views: Views, depth: int) -> tuple[IntArray, FloatArray]:
+        """The best of some candidates, as :meth:`rank` gives them."""
         return self._best(views, self.weight, min(depth, len(self.ids)))
 
-    def views(self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None) -> Views:
-        """Both views' standardised scores over the union of their first max(depth, POOL) passages."""
+    def views(
+        self,
+        texts: Sequence[str],
+        depth: int,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        also: IntArray | None = None,
+    ) -> Views:
+        """Both views' scores of the union of their first max(depth, POOL) passages, and of those in ``also``."""
         depth = min(max(depth, POOL), len(self.ids))
         queries = self.late.encode(texts)
         late_rows, _ = self.late.search(queries, depth, allowed)
         word_rows, _ = self.words.rank(texts, depth, allowed)
-        rows = union(late_rows, word_rows)
+        rows = union(late_rows, word_rows, *([] if also is None else [also]))
         pool = np.stack(
             [
                 np.isin(line, np.concatenate([one[:POOL], other[:POOL]])) & (line >= 0)
@@ -76,7 +85,9 @@ class Hybrid:
         ).reshape(rows.shape)
         late = self.late.index.store.score(queries, rows)
         words = self.words.scores(texts, rows)
-        return Views(rows, standardise(late, pool), standardise(words, pool))
+        tokens = np.maximum((queries != 0).any(dim=2).sum(dim=1).numpy(), 1)
+        shares = late / tokens[:, None], words / self.words.weights(texts)[:, None]
+        return Views(rows, standardise(late, pool), standardise(words, pool), pool, *shares)
 
     def _best(self, views: Views, weight: float, depth: int) -> tuple[IntArray, FloatArray]:
         scores = np.where(views.rows >= 0, views.mixed(weight), -np.inf).astype(np.float32)
@@ -96,11 +107,22 @@ class Hybrid:
 
 @dataclass(frozen=True)
 class Views:
-    """Candidates int64 [queries, n], −1 where there are fewer, and each view's standardised scores of them."""
+    """What both views say of some candidates.
+
+    Attributes:
+        rows: the candidates, int64 [queries, n], −1 where there are fewer.
+        late, words: standardised scores float32 [queries, n].
+        pool: which candidates set mean and deviation, bool [queries, n].
+        similarity: late interaction per token of the query, at most 1.
+        coverage: the share of the query's words, weighted by idf, that BM25 finds.
+    """
 
     rows: IntArray
     late: FloatArray
     words: FloatArray
+    pool: npt.NDArray[np.bool_]
+    similarity: FloatArray
+    coverage: FloatArray
 
     def mixed(self, weight: float) -> FloatArray:
         """(1 − λ) · late + λ · words."""

@@ -105,7 +105,8 @@ def check_finite(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], i
 class Hit:
     """A passage that was found, or the best piece of a document; ``row`` is its place in the index.
 
-    Title and text are empty where the collection is not at its place any more.
+    Title and text are empty where the collection is not at its place any more. ``probability`` is that of being
+    relevant, where a run could fit it.
     """
 
     rank: int
@@ -114,6 +115,7 @@ class Hit:
     title: str
     text: str
     row: int = -1
+    probability: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types, without the row."""
@@ -132,14 +134,22 @@ def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None
     return hits(index, rows[0], scores[0])
 
 
-def hits(index: Index, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> list[Hit]:
+def hits(
+    index: Index,
+    rows: npt.NDArray[np.int64],
+    scores: npt.NDArray[np.float32],
+    probabilities: npt.NDArray[np.float32] | None = None,
+) -> list[Hit]:
     """Ranked rows with the passages' contents; what follows a row of −1 is left out."""
     passages = index.passages
     found = []
-    for place, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), start=1):
+    known = np.full(len(rows), np.nan) if probabilities is None else probabilities
+    lines = zip(rows.tolist(), scores.tolist(), known.tolist(), strict=True)
+    for place, (row, score, probability) in enumerate(lines, start=1):
         if row < 0:
             break
         passage = passages[row] if passages is not None else None
         title, body = (passage.title, passage.text) if passage else ("", "")
-        found.append(Hit(place, score, index.store.ids[row], title, body, row))
+        likely = None if np.isnan(probability) else probability
+        found.append(Hit(place, score, index.store.ids[row], title, body, row, likely))
     return found

@@ -1,9 +1,10 @@
-"""Plots: differences with intervals, and how precise teachers are at each recall."""
+"""Plots: differences with intervals, how precise teachers are at each recall, and how reliable probabilities are."""
 
 from __future__ import annotations
 
 from colabel.evaluation.significance import Interval
 from colabel.findings.records import QualitySet, StudyDocument
+from colabel.ranking.probability import Reliability
 from colabel.reporting.numbers import Plot
 from colabel.reporting.svg import MUTED, figure, finished, look, shortened, wrapped
 from colabel.reporting.tables_labels import covered, teachers_at
@@ -70,3 +71,17 @@ def precision_recall(document: StudyDocument, found: QualitySet, key: str, grade
     caption = f"{found.title}: interpolated precision over recall of the relevant candidates, relevant from grade "
     caption += f"{grade}, averaged over queries{covered(found, grade)}"
     return finished(drawn, f"precision-recall-{key}", caption)
+
+
+def reliability(found: Reliability) -> Plot:
+    """The share of passages that are relevant over their probability; on the diagonal, the two agree."""
+    drawn, axes = figure(height=3.2)
+    colour, marker, _ = look(0)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, dashes=(4, 3))
+    likely, observed = [one[0] for one in found.bins], [min(1.0, one[1]) for one in found.bins]
+    axes.plot(likely, observed, color=colour, marker=marker, markersize=4)
+    axes.set(xlabel="probability", ylabel="share that is relevant", xlim=(-0.02, 1.02), ylim=(-0.02, 1.05))
+    axes.set_title(f"ECE {found.ece:.3f}, Brier score {found.brier:.3f}")
+    return finished(
+        drawn, "reliability", f"how often passages are relevant, by probability, over {found.pairs:,} pairs"
+    )

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from colabel.artefacts import write_json, write_text
 from colabel.findings.records import StudyDocument, as_json, read_study
+from colabel.ranking.probability import Relevance
 from colabel.reporting import plots, tables_costs, tables_labels, tables_results, tables_setup
 from colabel.reporting.numbers import NONE, Code, Part, Plot, Plots, Section, Text, decimal, letters, prose
 from colabel.reporting.svg import style
@@ -81,7 +82,13 @@ def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
 
 
 def write_run_report(
-    document: StudyDocument, folder: Path, *, student: Path, commands: Sequence[str] = (), verdict: str = ""
+    document: StudyDocument,
+    folder: Path,
+    *,
+    student: Path,
+    commands: Sequence[str] = (),
+    verdict: str = "",
+    relevance: Relevance | None = None,
 ) -> Path:
     """Write the short report of a run, as a page and as Markdown: its table with tests, and what to do next.
 
@@ -91,17 +98,25 @@ def write_run_report(
         student: the folder of the trained model.
         commands: what one may want to call next.
         verdict: what dev says of the student.
+        relevance: what says how likely hits are relevant.
     """
     after: list[Part] = [Text(verdict)] if verdict else []
     after += [Text(f"The trained student is in {student}.")]
     after += [Text("What to do next:"), Code("\n".join(commands), "console")] if commands else []
     lead = f"The student is trained; {document.name} has no test labels, so it could not be compared with anything."
     chapters = [Section("next", "The student", tuple(after))]
+    if relevance is not None:
+        with style():
+            drawn = plots.reliability(relevance.held_out)
+        shares = [f"{value:.2f}" for value in relevance.labelled]
+        found = relevance.held_out
+        said = prose("probabilities", relevance.basis, relevance.queries, shares, found.pairs, found.ece, found.brier)
+        chapters.append(Section("probabilities", "Is a hit relevant?", (Text(said), Plots((drawn,), ()))))
     shown: Shown = (document.name, lead, [], chapters)
     if document.systems:
         new = tables_results.new_queries(document)
-        found = [Section("new", "New queries", (Text(prose("new_queries")), *new))] if new else []
-        shown = (document.name, finding(document), about(document), [results_section(document), *found, *chapters])
+        unseen = [Section("new", "New queries", (Text(prose("new_queries")), *new))] if new else []
+        shown = (document.name, finding(document), about(document), [results_section(document), *unseen, *chapters])
     write_text(folder / MARKDOWN, markdown(*shown))
     write_text(folder / HTML, page(*shown, kind="colabel run"))
     return folder / HTML

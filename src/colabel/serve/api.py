@@ -80,7 +80,7 @@ class Endpoint:
 async def _search(desk: Desk, asked: records.SearchRequest) -> records.SearchResponse:
     if not asked.query.strip():
         raise Refusal(422, "the query is empty; a query needs at least one word")
-    return await desk.ask(lambda: desk.served.search(asked.query, asked.ranker, asked.k))
+    return await desk.ask(lambda: desk.served.search(asked.query, asked.ranker, asked.k, asked.min_probability))
 
 
 async def _suggestions(desk: Desk, asked: records.SuggestionsRequest) -> records.SuggestionsResponse:

@@ -25,11 +25,12 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchRequest(Request, frozen=True):
-    """A search: what, with which ranker, and how many passages."""
+    """A search: what, with which ranker, how many passages, and how likely they must be relevant."""
 
     query: _Text
     ranker: Literal["hybrid", "student", "colbert", "bm25"] = "hybrid"
     k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
+    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 class SuggestionsRequest(Request, frozen=True):
@@ -79,10 +80,14 @@ class NothingRequest(Request, frozen=True):
 
 
 class HitView(Struct, frozen=True):
-    """A passage that was found; ``verdict`` is the judges' decision on it, ``label`` its grade in the collection."""
+    """A passage that was found; ``verdict`` is the judges' decision on it, ``label`` its grade in the collection.
+
+    ``probability`` is that of being relevant, where the run could fit it.
+    """
 
     rank: int
     score: float
+    probability: float | None
     passage_id: str
     title: list[Segment]
     text: list[Segment]

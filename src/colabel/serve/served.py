@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import math
 import re
 import shlex
 import time
@@ -115,7 +116,7 @@ class ServedRun:
 
     # --- search ---
 
-    def search(self, query: str, ranker: str, k: int) -> SearchResponse:
+    def search(self, query: str, ranker: str, k: int, min_probability: float = 0.0) -> SearchResponse:
         """The best passages for a text, marked."""
         self.refresh()
         begun = time.perf_counter()
@@ -126,6 +127,7 @@ class ServedRun:
             HitView(
                 rank=rank,
                 score=score,
+                probability=likely,
                 passage_id=passage.id,
                 title=title,
                 text=text,
@@ -133,14 +135,16 @@ class ServedRun:
                 label=labels.get(passage.id),
                 verdict=self._decided(query_id, passage.id),
             )
-            for rank, (passage, score, title, text, metadata) in enumerate(self._found(query, ranker, k), start=1)
+            for rank, (passage, score, likely, title, text, metadata) in enumerate(
+                self._found(query, ranker, k, min_probability), start=1
+            )
         ]
         return SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
 
     def _search(
-        self, query: str, ranker: str, k: int
-    ) -> list[tuple[Passage, float, list[Segment], list[Segment], dict[str, Any]]]:
-        found = self.run.search(query, k, ranker=ranker)
+        self, query: str, ranker: str, k: int, min_probability: float = 0.0
+    ) -> list[tuple[Passage, float, float | None, list[Segment], list[Segment], dict[str, Any]]]:
+        found = self.run.search(query, k, ranker=ranker, min_probability=min_probability)
         stems = evidence.stems_of([query], self.language)
         vectors = None
         if ranker != "bm25":
@@ -149,7 +153,8 @@ class ServedRun:
             encoder = index.encoder if late is None else late.encoder
             vectors = encoder.encode_queries([query]).vectors[0].numpy()
         hits = []
-        for row, score in zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True):
+        lines = zip(*(one[0].tolist() for one in (found.rows, found.scores, found.probabilities)), strict=True)
+        for row, score, likely in lines:
             if row < 0:
                 break
             passage = self.dataset.passages[row]
@@ -158,7 +163,7 @@ class ServedRun:
                 match = self._vector_match("query", stems, vectors, index, row, passage)
             title, text = self._marked(passage, [match])
             metadata = {str(name): value for name, value in passage.metadata.items()}
-            hits.append((passage, float(score), title, text, metadata))
+            hits.append((passage, score, None if math.isnan(likely) else likely, title, text, metadata))
         return hits
 
     def query_id(self, text: str) -> str:
