@@ -12,6 +12,7 @@ from colabel.cli import options
 from colabel.cli.demo_command import demo_command  # noqa: F401
 from colabel.cli.options import DATASET_HELP, FOLDER, RUN_OUT, next_command, recipe_settings
 from colabel.cli.output import emit, print_json, table, terminal_progress
+from colabel.systems import DEFAULT_LESSON
 
 if TYPE_CHECKING:
     from colabel.evaluation import Evaluation
@@ -181,6 +182,50 @@ def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: 
         emit(f"{counts['measure']} on dev: {counts['start_value']:.4f} before, {counts['kept_value']:.4f} after")
     emit(f"the student: {student.folder}")
     emit(next_command("run", *options.same_data(dataset, overrides, ""), "--teacher", teacher, "--out", out))
+
+
+@click.command(
+    "curve",
+    help=f"""Tell whether more labels would help: train on parts of the labels and fit what they bring.
+
+    Trains the query side on an eighth, a quarter, half and all of the training labels, in three orders, measures each
+    on dev, and foretells what more labelled queries would bring. The collection is indexed once; an interrupted curve
+    continues. DATASET is the folder of a run, or: {DATASET_HELP} Examples:
+
+      colabel curve runs/mine --minutes 10
+
+      colabel curve my-collection/ --out runs/mine""",
+)
+@options.dataset_argument
+@click.option("--out", type=FOLDER, help=f"{RUN_OUT} Left out where DATASET is a run.")
+@click.option("--minutes", type=float, help="How long it may take: fewer orders are tried.")
+@options.json_option
+def curve_command(
+    dataset: str, out: Path | None, overrides: tuple[str, ...], minutes: float | None, as_json: bool
+) -> None:
+    """Thin call of :func:`colabel.pipeline.curve.curve`."""
+    from colabel.pipeline import open_run
+    from colabel.pipeline.curve import curve
+
+    if options.is_run(dataset):
+        if out is not None or overrides:
+            raise click.UsageError(f"{dataset} is a run with settings of its own; leave out --out and --set")
+        run = open_run(dataset)
+        recipe, out, teacher = run.recipe, run.folder, run.system.teacher_name
+    elif out is None:
+        raise click.UsageError("Missing option '--out'.")
+    else:
+        recipe, teacher = recipe_settings(dataset, overrides), DEFAULT_LESSON
+    with terminal_progress() as progress:
+        found = curve(recipe, out, teacher=teacher, minutes=minutes, progress=progress)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    rows = [["θ", "0", f"{found.start:.4f}", ""]]
+    rows += [[f"{share:.1%}", f"{count:,}", f"{value:.4f}", f"{gain:+.4f}"]
+             for share, (count, value, gain) in found.means().items()]  # fmt: skip
+    emit(table(["labels", "queries", f"{found.measure} on dev", "gain"], rows))
+    emit("\n".join(found.sentences()))
 
 
 @click.command("plan")

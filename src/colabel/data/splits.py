@@ -134,6 +134,37 @@ def hidden_labels(dataset: Dataset) -> Qrels:
     return dataset._hidden
 
 
+def with_fewer_labels(dataset: Dataset, share: float, order: str, *, whole_queries: bool) -> Dataset:
+    """The dataset with a share of its training queries, or of the positives of each; a larger share holds a smaller.
+
+    Args:
+        order: names the order in which they are drawn.
+        whole_queries: keep some queries with all their labels; else all queries with some, at least one.
+    """
+    held, positives = dataset.labels(TRAIN), dataset.positives(TRAIN)
+
+    def first(names: Iterable[str], salt: str) -> set[str]:
+        drawn = sorted(names, key=lambda name: (stable_fraction(name, f"{order} {salt}"), name))
+        return set(drawn[: max(1, round(share * len(drawn)))])
+
+    if whole_queries:
+        chosen = first(positives, "")
+        fewer: dict[str, Mapping[str, int]] = {
+            query: labels for query, labels in held.items() if query in chosen or query not in positives
+        }
+    else:
+        kept = {query: first(passages, query) for query, passages in positives.items()}
+        fewer = {
+            query: {
+                name: grade
+                for name, grade in labels.items()
+                if name in kept.get(query, ()) or name not in positives.get(query, ())
+            }
+            for query, labels in held.items()
+        }
+    return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: fewer}, _hidden={})
+
+
 def with_hidden_labels(dataset: Dataset) -> Dataset:
     """The dataset with every label visible: for the ceiling of a study, which no product may be trained on."""
     merged = {query: {**held, **dataset._hidden.get(query, {})} for query, held in dataset.labels(TRAIN).items()}
