@@ -192,6 +192,8 @@ def opened_labels(
             raise click.UsageError(f"{folder} is a run with data and settings of its own; leave out {given}")
         run = open_run(folder)
         return run.labels, run.dataset, run.recipe, run
+    if not folder.exists():
+        raise click.UsageError(f"there is no folder {folder}")
     if dataset is None:
         raise click.UsageError(f"{folder} is not a run, so name the DATASET behind it as well")
     recipe = recipe_settings(dataset, overrides, used)

@@ -48,12 +48,9 @@ def run_command(
     dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str, minutes: float | None, programs: bool
 ) -> None:
     """Thin call of :func:`colabel.run`, or of :func:`colabel.pipeline.again.run_again`."""
-    from colabel import run
-    from colabel.pipeline.again import run_again
-    from colabel.pipeline.folder import next_commands
-    from colabel.settings.recipe import given_keys
-
     if options.is_run(dataset):
+        from colabel.pipeline.again import run_again
+
         source = click.get_current_context().get_parameter_source("teacher")
         chosen = source is not None and source.name == "COMMANDLINE"
         if out is not None or overrides or chosen or minutes is not None:
@@ -64,8 +61,13 @@ def run_command(
     if programs:
         raise click.UsageError("--programs is for training a run again; DATASET is no run")
     if out is None:
-        raise click.UsageError("Missing option '--out'.")
+        raise click.UsageError(f"{dataset} is not the folder of a run, so name one for the result: --out runs/mine")
+    from colabel.settings.recipe import given_keys
+
     recipe, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
+    from colabel import run  # seconds: what is wrong with the call is said before
+    from colabel.pipeline.folder import next_commands
+
     with terminal_progress() as progress:
         result = run(recipe, out, teacher=teacher, minutes=minutes, given=given, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")

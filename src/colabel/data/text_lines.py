@@ -227,9 +227,9 @@ def read_records(path: Path, parse: Callable[[str], T], problems: Problems) -> I
     return parse_rows(read_lines(path, problems), parse, problems)
 
 
-def numbered(rows: Iterable[R], file: str) -> Iterator[Located[R]]:
-    """Rows with their numbers, from 1."""
-    return (Located(row, file, number) for number, row in enumerate(rows, start=1))
+def numbered(rows: Iterable[R], file: str, first: int = 1) -> Iterator[Located[R]]:
+    """Rows with their numbers."""
+    return (Located(row, file, number) for number, row in enumerate(rows, start=first))
 
 
 def without_header(rows: Iterable[Located[T | None]], problems: Problems) -> Iterator[Located[T]]:

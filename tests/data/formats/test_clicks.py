@@ -78,11 +78,11 @@ def test_with_labels_of_its_own_clicks_train(shop: Path) -> None:
 def test_what_is_no_click_log_is_refused(shop: Path) -> None:
     with pytest.raises(UsageError, match=r"'query'.*the columns are a, b"):
         load(shop, "a,b\n1,2\n")
-    with pytest.raises(DataError, match=r"clicks\.csv:1: 'clicks' is 'many'"):
+    with pytest.raises(DataError, match=r"clicks\.csv:2: 'clicks' is 'many'"):
         load(shop, "query,sku,clicks\ntent,p1,many\n")
     with pytest.raises(DataError, match="passage 'p9' does not exist"):
         load(shop, "query,sku\ntent,p9\n")
-    with pytest.raises(UsageError, match=r"data\.labels\.clicks is"):
+    with pytest.raises(UsageError, match="no such file"):
         load_dataset(DataSettings(source=str(shop / "products.csv"), labels={"clicks": "nowhere.csv"}))
 
 

@@ -156,7 +156,8 @@ def read_table(path: Path, problems: Problems) -> Iterator[Located[Row]]:
     """The rows of a file in their order, streamed; cells of CSV and TSV are strings as they stand."""
     if _ending(path) in _JSON_LINES:
         return read_records(path, json_row, problems)
-    return numbered(_table_rows(path), str(path))
+    header = _ending(path) != ".parquet"  # the line of a row, as long as no cell above it has several
+    return numbered(_table_rows(path), str(path), first=1 + header)
 
 
 def _table_rows(path: Path) -> Iterator[Row]:

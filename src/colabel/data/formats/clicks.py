@@ -51,7 +51,8 @@ def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) ->
         UsageError: there is no such file, or no column of it is a query or a passage id.
     """
     if not is_catalogue(path):
-        raise UsageError(f"data.labels.clicks is '{path}'; expected a .csv, .tsv, .jsonl or .parquet file")
+        what = "no such file" if not path.exists() else "expected a .csv, .tsv, .jsonl or .parquet file"
+        raise UsageError(f"the click log '{path}' (data.labels.clicks): {what}")
     return clicks_of(read_table(path, problems), table_columns(path), str(path), min_clicks, split, problems)
 
 
