@@ -91,3 +91,9 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes) -> No
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=name.replace(".", r"\.")):
         load_dataset(tmp_path / name)
+
+
+def test_a_long_cell_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "books.csv"
+    path.write_text("id,text\n1," + "word " * 500_000 + "\n2,short\n")
+    assert [len(one.text.split()) for one in load_dataset(str(path)).passages] == [500_000, 1]

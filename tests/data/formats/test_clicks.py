@@ -98,5 +98,5 @@ def test_a_query_log_counts_texts_and_leaves_out_what_clicks_bring(shop: Path) -
     loaded = load_dataset(data)
     assert [text for text in loaded.queries.values() if text != "tent"] == ["stove", "lamp"]
     (shop / "log.csv").write_text("query,count\nstove,many\n")
-    with pytest.raises(DataError, match=r"log\.csv:1: .*'many'"):
+    with pytest.raises(DataError, match=r"log\.csv:2: .*'many'"):
         load_dataset(data)

@@ -52,6 +52,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 _JSON_LINES = (".jsonl", ".ndjson")
 _ENDINGS = (".csv", ".tsv", ".parquet", *_JSON_LINES)
 _BATCH = 4096
+_LONGEST_ROW = 1 << 24  # bytes of CSV that are parsed at once
 
 
 @functools.cache
@@ -180,6 +181,7 @@ def _open_csv(path: Path, names: Sequence[str] = ()) -> Any:
 
     return csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
+        read_options=csv.ReadOptions(block_size=_LONGEST_ROW),
         parse_options=csv.ParseOptions(delimiter="\t" if _ending(path) == ".tsv" else ",", newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
     )
@@ -195,6 +197,8 @@ def arrow_errors(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         reason = re.sub(r"(got \d+):.*", r"\1", reason)  # the row itself, which may be anything
+        if "straddling" in reason:
+            reason = f"a row has more than {_LONGEST_ROW >> 20} MB, or a quote is never closed"
         raise DataError(f"cannot be read as a table: {reason}", file=str(path)) from None
 
 
