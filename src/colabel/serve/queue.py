@@ -1,7 +1,8 @@
 """What to judge next: suspected missing labels, doubtful labels, and a blind random share, in one queue.
 
 Of ten pairs, one is drawn at random from all unlabelled candidates (where among the ten, nobody can tell), one is a
-doubtful label as long as there are any, and the others are the best suggestions. The random ones come in one fixed
+doubtful label as long as there are any, and the others are the best suggestions, by a model that learns from every
+verdict. The random ones come in one fixed
 order; those that were judged by another way already count as well, or the share of relevant ones would look too small.
 
 A share of the judged pairs may be shown to a second judge, who is not told so. Pairs on which people disagree make a
@@ -26,6 +27,7 @@ from colabel.labels import Flag, LabelBlock, Labels, Verdict, find_missing
 from colabel.labels.missing import order_values
 from colabel.labels.statistics import unlabelled
 from colabel.labels.verdicts import Decision
+from colabel.serve.learning import Learner
 from colabel.serve.live import rescore
 
 Source = Literal["missing", "doubtful", "random", "double", "disagreement"]
@@ -65,12 +67,17 @@ class Queue:
         self.order = "standout" if labels.teacher in ("collective", "self") else "deviation"
         self._seed = seed
         self._visible = dataset.labels(labels.split)
-        self._values: dict[tuple[str, int], float] = {
-            (one.query_id, one.row): one.value for one in find_missing(labels, dataset, limit=POOL, order=self.order)
-        }
+        self._learner = Learner()
+        self._first: dict[str, dict[tuple[str, int], tuple[float, float]]] = {}
         self._scores: dict[str, npt.NDArray[np.float32]] = {}
         self._grown: dict[str, tuple[int, ...]] = {}
+        self._spreads = np.ones(2)
         self._doubtful, self.candidates, self._firsts = self._survey()
+        self._features: dict[tuple[str, int], tuple[float, float]] = {}
+        best = find_missing(labels, dataset, limit=POOL, order=self.order)
+        pool = {(one.query_id, one.row) for one in best}
+        for query_id in dict.fromkeys(one.query_id for one in best):
+            self._features |= {key: held for key, held in self._figures(query_id).items() if key in pool}
         self._random = self._draw()
         self._places = {(pair.query_id, pair.passage_id): place for place, pair in enumerate(self._random)}
         self._handed: dict[tuple[str, str], tuple[str, float, Source]] = {}
@@ -99,7 +106,25 @@ class Queue:
         self._grown = now
         for query_id in changed:
             self._rescore(query_id)
+        self._learn()
         return changed
+
+    def _learn(self) -> None:
+        """Learn from all pairs that people decided, by what was known of them before."""
+        figures, relevant, queries = [], [], []
+        for (query_id, passage_id), one in self._decisions.items():
+            row = self.labels.passage_ids.row(passage_id)
+            if one.relevant is None or row < 0 or self.labels.query_ids.row(query_id) < 0:
+                continue
+            if query_id not in self._first:
+                self._first[query_id] = self._figures(query_id)
+            if (held := self._first[query_id].get((query_id, row))) is not None:
+                figures.append(held)
+                relevant.append(one.relevant)
+                queries.append(query_id)
+        self._learner = Learner()
+        if figures:
+            self._learner.fit(np.array(figures), np.array(relevant), queries)
 
     def next(
         self, judge: str, count: int = 1, *, skip: Collection[str] = (), only: Collection[str] | None = None
@@ -156,7 +181,7 @@ class Queue:
         if self._said.get((query_id, passage_id), {}).keys() - {judge}:
             return "double"
         row = self.labels.passage_ids.row(passage_id)
-        if (query_id, row) in self._values:
+        if (query_id, row) in self._features:
             return "missing"
         place = self._places.get((query_id, passage_id))
         if place is not None and place <= self._frontier + PERIOD:
@@ -166,7 +191,7 @@ class Queue:
     def left(self) -> int:
         """Suggestions that nobody has judged."""
         names = self.labels.passage_ids
-        return sum((query_id, names[row]) not in self._decisions for query_id, row in self._values)
+        return sum((query_id, names[row]) not in self._decisions for query_id, row in self._features)
 
     def sample(self) -> list[Decision | None]:
         """What was said about the random pairs up to the last one that was judged; None: it was passed over."""
@@ -232,26 +257,38 @@ class Queue:
         elif source == "doubtful":
             yield from self._doubtful
         else:
-            names = self.labels.passage_ids
-            for (query_id, row), value in sorted(self._values.items(), key=lambda item: -item[1]):
-                yield Pair(query_id, names[row], row, "missing", value)
+            names, value = self.labels.passage_ids, self._learner.value
+            found = [(value(key[0], held), key) for key, held in self._features.items()]
+            for odds, (query_id, row) in sorted(found, key=lambda one: -one[0]):
+                yield Pair(query_id, names[row], row, "missing", odds)
 
     def _rescore(self, query_id: str) -> None:
-        """Score the candidates of a query by its labels of now; all that are not labelled are suggestions then."""
-        held = self.labels.query(query_id)
-        if not self._grown.get(query_id):
-            self._scores.pop(query_id, None)
-            teacher = held.teacher
+        """Score the candidates of a query by its labels of now; all that are not labelled are suggestions then.
+
+        Scores of other teachers than the collective one stay: moved by new centroids, they found no more labels.
+        """
+        if self._grown.get(query_id) and self.labels.teacher == "collective":
+            self._scores[query_id] = rescore(self.knowledge, self.labels, query_id, self.positives(query_id))
         else:
-            teacher = self._scores[query_id] = rescore(self.knowledge, self.labels, query_id, self.positives(query_id))
-        new = np.isin(held.rows, self._grown.get(query_id, ()))
-        flags = np.where(new, held.flags | np.uint8(Flag.LABELLED), held.flags).astype(np.uint8)
-        block = LabelBlock([query_id], held.rows[None], teacher[None], held.base[None], flags[None])
-        for row, value in zip(held.rows.tolist(), order_values(block, self.order)[0].tolist(), strict=True):
-            if np.isfinite(value) and self.labels.passage_ids[row] not in self._visible.get(query_id, {}):
-                self._values[query_id, row] = value
-            else:
-                self._values.pop((query_id, row), None)
+            self._scores.pop(query_id, None)
+        figures = self._figures(query_id)
+        for row in self.labels.query(query_id).rows.tolist():
+            self._features.pop((query_id, row), None)
+        found = self._grown.get(query_id, ())
+        self._features |= {key: held for key, held in figures.items() if key[1] not in found}
+
+    def _figures(self, query_id: str) -> dict[tuple[str, int], tuple[float, float]]:
+        """What is known of a query's unlabelled candidates by its labels of now, for the model that orders them."""
+        held = self.labels.query(query_id)
+        teacher = self.teacher_scores(query_id)  # what was found since still counts in their mean: units stay the same
+        block = LabelBlock([query_id], held.rows[None], teacher[None], held.base[None], held.flags[None])
+        found = _figures(block, self.order)[0] / self._spreads
+        judged = self.labels.passage_ids.rows(self._visible.get(query_id, ()))
+        free = np.isfinite(found[:, 0]) & ~np.isin(held.rows, judged)
+        return {
+            (query_id, int(row)): (float(value), float(standout))
+            for row, (value, standout) in zip(held.rows[free], found[free], strict=True)
+        }
 
     def _free(self, block: LabelBlock) -> npt.NDArray[np.bool_]:
         """Which candidates of a block have a score and no judgement, [queries, candidates]."""
@@ -265,8 +302,10 @@ class Queue:
         """Doubtful labels, worst first; how many candidates are unlabelled; and the number of each query's first."""
         doubts: list[Pair] = []
         counts = [np.zeros(1, np.int64)]
+        squares = np.zeros(2)
         for block in self.labels.blocks():
             free = self._free(block)
+            squares += (_figures(block, self.order)[free] ** 2).sum(axis=0)
             counts.append(free.sum(axis=1))
             values = -doubt_values(block, free)
             for place, column in zip(*np.nonzero(values < 0), strict=True):
@@ -275,6 +314,8 @@ class Queue:
                 doubts.append(Pair(block.query_ids[place], name, row, "doubtful", -float(values[place, column])))
             doubts = sorted(doubts, key=lambda pair: -pair.value)[:_DOUBTFUL]
         firsts = np.cumsum(np.concatenate(counts))
+        spreads = np.sqrt(squares / max(int(firsts[-1]), 1))
+        self._spreads = np.where(spreads > 1e-9, spreads, 1.0)
         return doubts, int(firsts[-1]), firsts
 
     def _draw(self) -> list[Pair]:
@@ -300,6 +341,12 @@ class Queue:
             Pair(queries[place], names[row], row, "random", 0.0)
             for place, row in zip(places.tolist(), rows.tolist(), strict=True)
         ]
+
+
+def _figures(block: LabelBlock, order: str) -> npt.NDArray[np.float64]:
+    """The order's value of each candidate, and how far φ stands out, float64 [queries, candidates, 2]."""
+    plain = LabelBlock(block.query_ids, block.rows, block.base, block.base, block.flags)
+    return np.stack([order_values(block, order), order_values(plain, "standout")], axis=2)
 
 
 def doubt_values(block: LabelBlock, free: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

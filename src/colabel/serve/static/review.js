@@ -123,7 +123,7 @@ function give(verdict) {
     pending = null;
     seen.push(judged);
     await next();
-    say(`Kept: ${said}.${kept.rescored ? " Suggestions of this query are scored again." : ""}`);
+    say(`Kept: ${said}.${kept.rescored ? " Suggestions are ordered again." : ""}`);
   });
 }
 
