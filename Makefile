@@ -8,7 +8,7 @@ DEMO := $(VENV)/.ready-demo
 DEV := $(VENV)/.ready-dev
 DOCS := $(VENV)/.ready-docs
 
-.PHONY: demo demo-full test test-slow torture check format bench docs site clean
+.PHONY: demo demo-full test test-slow torture check format bench docs screenshots site clean
 
 demo: $(DEMO)
 	$(BIN)/colabel demo --out demo
@@ -43,6 +43,10 @@ bench: $(DEV)
 # The generated pages and tables of docs/ and README.md.
 docs: $(DEV)
 	$(BIN)/python -m docs.generate
+
+# The pictures of the web app in docs/images; needs Chromium.
+screenshots: $(DEV)
+	$(BIN)/python -m docs.screenshots
 
 # The documentation as a website with search, in site/.
 site: $(DOCS)
