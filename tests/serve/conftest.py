@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,11 @@ Client = Callable[..., TestClient]
 def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serve")
     recipe = small_recipe(folder / "caves", tiny_model)
+    corpus = folder / "caves" / "corpus.jsonl"
+    rows = [json.loads(line) for line in corpus.read_text().splitlines()]
+    about = ({"kind": ("cave", "fjord")[place % 2], "depth": 50 + place} for place in range(len(rows)))
+    lines = (json.dumps({**row, "metadata": held}) for row, held in zip(rows, about, strict=True))
+    corpus.write_text("\n".join(lines) + "\n")
     run(recipe, folder / "run", teacher="collective")
     return folder / "run"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ def judge(client: TestClient, answer: str = "yes", **more: object) -> dict[str, 
     return found.json()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("ranker", ["hybrid", "student", "colbert", "bm25"])
+@pytest.mark.parametrize("ranker", ["hybrid", "student", "colbert", "prf", "bm25"])
 def test_search_is_that_of_the_run(client: TestClient, opened: Run, ranker: str) -> None:
     found = client.get("/api/search", params={"query": "ice of the glacier", "ranker": ranker, "k": 5}).json()
     theirs = opened.search("ice of the glacier", 5, ranker=ranker)
@@ -258,3 +259,57 @@ def test_a_run_without_a_teacher_can_be_searched_and_judged(made: Path, tmp_path
         assert client.post("/api/verdicts", json=body).status_code == 200
         assert client.get("/api/overview").json()["missing"] is None
         assert client.get("/").status_code == 200
+
+
+def test_filters_leave_passages_and_facets_offer_them(client: TestClient, opened: Run) -> None:
+    facets = {one["column"]: one for one in client.get("/api/facets").json()["facets"]}
+    assert {one["name"]: one["value"] for one in facets["kind"]["values"]} == {"cave": 20, "fjord": 20}
+
+    def found(*filters: str, ranker: str = "bm25") -> list[dict[str, object]]:
+        asked = [("query", "ice glacier cave"), ("ranker", ranker), ("k", "40"), *(("filter", one) for one in filters)]
+        answer = client.get("/api/search", params=asked)
+        assert answer.status_code == 200, answer.text
+        return [hit["metadata"] for hit in answer.json()["hits"]]
+
+    for ranker in ("hybrid", "student", "colbert", "prf", "bm25"):
+        hits = found("kind=fjord", "depth>=60", "depth<=80", ranker=ranker)
+        assert hits and all(one["kind"] == "fjord" and 60 <= one["depth"] <= 80 for one in hits)  # type: ignore[operator]
+    assert {one["kind"] for one in found("kind=fjord", "kind=cave")} == {"fjord", "cave"}
+    assert found("kind=volcano") == []
+    for wrong in ("colour=red", "kind", "depth>=deep", "kind<=3", "kind' or 1=1 --=x"):
+        assert client.get("/api/search", params={"query": "ice", "filter": wrong}).status_code == 422
+
+
+def test_several_searches_at_once(client: TestClient) -> None:
+    how = {"ranker": "bm25", "k": 3, "filter": ["kind=cave"]}
+    queries = ["ice", "glacier cave"]
+    results = client.post("/api/search", json={"queries": queries, **how}).json()["results"]
+    for query, result in zip(queries, results, strict=True):
+        alone = client.get("/api/search", params={"query": query, **how}).json()
+        assert [hit["passage_id"] for hit in result["hits"]] == [hit["passage_id"] for hit in alone["hits"]]
+    assert client.post("/api/search", json={"queries": ["ice", " "]}).status_code == 422
+    assert client.post("/api/search", json={"queries": []}).status_code == 400
+    assert client.post("/api/search", json={"queries": ["ice"] * 33}).status_code == 400
+
+
+def test_the_api_keeps_what_its_description_says(opened: Run) -> None:
+    """Requests that schemathesis makes of the description: never a 500, always the promised shape."""
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+    from schemathesis.specs.openapi import checks
+
+    chosen = [schemathesis.checks.not_a_server_error, checks.status_code_conformance, checks.content_type_conformance]
+    chosen += [checks.response_schema_conformance, checks.negative_data_rejection]
+    described = schemathesis.openapi.from_dict(openapi())
+    described.app = create_app(opened)
+    operations = {one.label: one for one in (found.ok() for found in described.get_all_operations())}
+    modes = schemathesis.GenerationMode
+    for one in ENDPOINTS:
+        operation = operations[f"{one.method} {one.path}"]
+        for mode in (modes.POSITIVE, modes.NEGATIVE) if one.takes.__struct_fields__ else (modes.POSITIVE,):
+
+            @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def check(case: Any) -> None:
+                case.call_and_validate(checks=chosen, base_url=HOME)
+
+            check()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
 from colabel import Run
-from colabel.labels import VerdictStore
+from colabel.labels import Verdict, VerdictStore
 from colabel.serve import create_app
 from colabel.serve.app import _listener
 
@@ -33,6 +35,12 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def address(opened: Run) -> Iterator[str]:
+    with serving(opened) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(opened: Run) -> Iterator[str]:
     listener = _listener("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(create_app(opened), log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -142,6 +150,15 @@ def test_search_as_you_type_beside_another_ranker_and_judge(chromium: Any, addre
     window.page.select_option("#second", "bm25")
     window.page.wait_for_selector("#second-hits .hit .moved")
     assert "second=bm25" in window.page.url and "q=ice" in window.page.url
+    window.page.select_option("[data-column=kind]", "fjord")
+    window.page.wait_for_url("**filter=kind%3Dfjord*")
+    expect(window.page.locator("#first-hits .hit:first-child")).to_contain_text("kind: fjord")
+    expect(window.page.locator(".hit:has-text('kind: cave')")).to_have_count(0)
+    window.page.reload()
+    window.page.wait_for_selector("#first-hits .hit")
+    expect(window.page.locator(".hit:has-text('kind: cave')")).to_have_count(0)
+    window.page.select_option("[data-column=kind]", "")
+    expect(window.page.locator(".hit:has-text('kind: cave')").first).to_be_visible()
     window.page.click("#first-hits .hit:first-child button:has-text('Not relevant')")
     window.page.wait_for_selector("#first-hits .hit:first-child button[aria-pressed=true]")
     (said,) = opened.verdicts()
@@ -151,6 +168,27 @@ def test_search_as_you_type_beside_another_ranker_and_judge(chromium: Any, addre
     ground = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) < 150, "dark"
     assert window.wrong == []
+
+
+def test_disagreements_are_settled_and_guidelines_shown(chromium: Any, opened: Run) -> None:
+    (opened.folder / "guidelines.md").write_text("Relevant: <b>it answers</b>.")
+    (one,) = opened.missing(1)
+    for answer, judge in (("yes", "ann"), ("no", "bob")):
+        opened.judge([(one.query_id, one.passage_id, answer)], judge)
+    opened.verdict_store.add(Verdict(one.query_id, one.passage_id, "no", "program:x", reason="dry"))
+    with serving(opened) as address:
+        window = Window(chromium, address)
+        window.page.goto("/")
+        window.page.click("text=settle")
+        window.page.wait_for_selector("#pair:not([hidden])")
+        said = window.page.inner_text("#said")
+        assert "ann: relevant" in said and "bob: not relevant" in said and "program:x: not relevant (dry)" in said
+        window.page.click("text=Guidelines")
+        expect(window.page.locator(".guidelines .text")).to_have_text("Relevant: <b>it answers</b>.")
+        window.press("n")
+        window.page.wait_for_selector("#empty:not([hidden])")
+        assert window.wrong == []
+    assert {(one.judge, one.answer) for one in opened.verdicts()} == {("ann", "no"), ("bob", "no")}
 
 
 CONTRAST = """() => {
@@ -176,6 +214,19 @@ NAMED = """() => [...document.querySelectorAll('button, input, select, a')].filt
   !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length)).map((one) => one.outerHTML)"""
 
 
+def serious(page: Any) -> list[str]:
+    """Findings of axe-core of the kinds serious and critical. Its script is run by the driver, not by the page."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run()")["violations"]
+    return [
+        f"{one['id']}: {node['html'][:120]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_and_everything_has_a_name(chromium: Any, address: str, scheme: str) -> None:
     window = Window(chromium, address, color_scheme=scheme)
@@ -184,6 +235,7 @@ def test_text_stands_out_and_everything_has_a_name(chromium: Any, address: str, 
         window.page.wait_for_selector(ready)
         assert window.page.evaluate(CONTRAST) == [], path
         assert window.page.evaluate(NAMED) == [], path
+        assert serious(window.page) == [], path
         assert window.page.locator("h1").count() == 1
         assert window.page.locator("[aria-live]").count() > 0
     window.page.goto("/review")

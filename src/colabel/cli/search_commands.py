@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from colabel.ranking.highlights import WordMatch
     from colabel.settings import CollectiveSettings
 
-_RANKERS = ("hybrid", "student", "colbert", "bm25")
+_RANKERS = ("hybrid", "student", "colbert", "prf", "bm25")
 _HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from colabel.artefacts import DryBuilder, Stale, read_manifest
 from colabel.artefacts.build import link, sync
-from colabel.collective import Knowledge, open_knowledge
+from colabel.collective import Knowledge, PrfRanker, open_knowledge
 from colabel.data import Dataset, load_dataset
 from colabel.data.formats.catalogue import read_before
 from colabel.data.splits import DEV, TRAIN, stable_fraction
@@ -83,8 +83,8 @@ GUIDELINES = "guidelines.md"
 OVERLAP = 200
 """Pairs that people decided and a program is asked about as well, at most."""
 _ASKED = 64  # queries whose passages get probabilities at once
-RANKERS = ("hybrid", "student", "colbert", "bm25")
-"""What searches a run: its student and BM25 together, its student, θ, or BM25."""
+RANKERS = ("hybrid", "student", "colbert", "prf", "bm25")
+"""What searches a run: its student and BM25 together, its student, θ, θ with ColBERT-PRF, or BM25."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +214,8 @@ class Run:
             return self.late
         if name == "colbert":
             return LateInteraction(self.theta_index, strict=True)
+        if name == "prf":
+            return PrfRanker(self.theta_index, self.recipe.collective, seed=self.recipe.seed, strict=True)
         if name == "bm25":
             return self.bm25
         raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
@@ -238,11 +240,13 @@ class Run:
         ranker: str = "hybrid",
         where: str = "",
         min_probability: float = 0.0,
+        allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Found:
         """The k best passages for a text, or for each of several; ``where`` as in :func:`colabel.search`.
 
         Args:
             min_probability: leave out what is less likely to be relevant; so nothing may be found.
+            allowed: which passages may be found, bool [passages], where ``where`` is not given.
         """
         asked = (texts,) if isinstance(texts, str) else tuple(texts)
         if k < 1:
@@ -250,7 +254,7 @@ class Run:
         if min_probability and self.relevance is None:
             raise self.no_probabilities()
         chosen = self.ranker(ranker)
-        views, allowed = None, self.index.where(where) if where else None
+        views, allowed = None, self.index.where(where) if where else allowed
         if isinstance(chosen, Hybrid) and allowed is None:
             views = chosen.views(asked, k)
             rows, scores = chosen.best(views, k)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from colabel.serve.served import ServedRun
 
 MOST_WAITING = 64
 """Requests that may wait for the models; more are told to come again."""
-_LISTS = ("skip",)  # parameters that may be repeated
+_LISTS = ("skip", "filter")  # parameters that may be repeated
 T = TypeVar("T")
 
 
@@ -78,9 +79,26 @@ class Endpoint:
 
 
 async def _search(desk: Desk, asked: records.SearchRequest) -> records.SearchResponse:
-    if not asked.query.strip():
+    (found,) = await _searches(desk, [asked.query], asked)
+    return found
+
+
+async def _batch(desk: Desk, asked: records.BatchRequest) -> records.BatchResponse:
+    return records.BatchResponse(await _searches(desk, asked.queries, asked))
+
+
+async def _searches(
+    desk: Desk, queries: Sequence[str], asked: records.SearchRequest | records.BatchRequest
+) -> list[records.SearchResponse]:
+    """One search after another, so that others get their turn in between."""
+    if not all(query.strip() for query in queries):
         raise Refusal(422, "the query is empty; a query needs at least one word")
-    return await desk.ask(lambda: desk.served.search(asked.query, asked.ranker, asked.k, asked.min_probability))
+    how = asked.ranker, asked.k, asked.min_probability, tuple(asked.filter)
+    return [await desk.ask(functools.partial(desk.served.search, query, *how)) for query in queries]
+
+
+async def _facets(desk: Desk, asked: records.NothingRequest) -> records.FacetsResponse:
+    return records.FacetsResponse(await desk.ask(desk.served.facets))
 
 
 async def _suggestions(desk: Desk, asked: records.SuggestionsRequest) -> records.SuggestionsResponse:
@@ -114,6 +132,8 @@ async def _health(desk: Desk, asked: records.NothingRequest) -> records.Health:
 
 ENDPOINTS = (
     Endpoint("GET", "/api/search", "Search with a ranker.", records.SearchRequest, records.SearchResponse, _search),
+    Endpoint("POST", "/api/search", "Search for several texts.", records.BatchRequest, records.BatchResponse, _batch),
+    Endpoint("GET", "/api/facets", "What to filter by.", records.NothingRequest, records.FacetsResponse, _facets),
     Endpoint(
         "GET",
         "/api/suggestions",

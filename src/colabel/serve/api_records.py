@@ -14,10 +14,13 @@ from colabel.serve.evidence import Segment, Sentence
 LONGEST_QUERY = 1000
 MOST_HITS = 100
 MOST_SKIPPED = 200
+MOST_QUERIES = 32
 _ID = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^\S+$")]
 _Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_QUERY)]
 _Judge = Annotated[str, Meta(min_length=1, max_length=LONGEST_JUDGE)]
 _Answer = Literal["yes", "no", "unsure"]
+_Ranker = Literal["hybrid", "student", "colbert", "prf", "bm25"]
+_Filters = Annotated[list[Annotated[str, Meta(min_length=3, max_length=300)]], Meta(max_length=20)]
 
 
 class Request(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,12 +28,26 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchRequest(Request, frozen=True):
-    """A search: what, with which ranker, how many passages, and how likely they must be relevant."""
+    """A search: what, with which ranker, how many passages, how likely relevant, and of which.
+
+    A filter is ``column=value``, ``column<=number`` or ``column>=number``.
+    """
 
     query: _Text
-    ranker: Literal["hybrid", "student", "colbert", "bm25"] = "hybrid"
+    ranker: _Ranker = "hybrid"
     k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
     min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    filter: _Filters = []
+
+
+class BatchRequest(Request, frozen=True):
+    """Several searches at once."""
+
+    queries: Annotated[list[_Text], Meta(min_length=1, max_length=MOST_QUERIES)]
+    ranker: _Ranker = "hybrid"
+    k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
+    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    filter: _Filters = []
 
 
 class SuggestionsRequest(Request, frozen=True):
@@ -104,6 +121,12 @@ class SearchResponse(Struct, frozen=True):
     ranker: str
     hits: list[HitView]
     seconds: float
+
+
+class BatchResponse(Struct, frozen=True):
+    """The answers to several searches, in the order of the queries."""
+
+    results: list[SearchResponse]
 
 
 class PassageView(Struct, frozen=True):
@@ -203,12 +226,41 @@ class Bar(Struct, frozen=True):
     value: int
 
 
+class FacetView(Struct, frozen=True):
+    """A column to filter by: its values and how many passages have each, or the least and the greatest number."""
+
+    column: str
+    values: list[Bar]
+    low: float | None
+    high: float | None
+
+
+class FacetsResponse(Struct, frozen=True):
+    """Columns of the passages to filter by."""
+
+    facets: list[FacetView]
+
+
+class ChangeView(Struct, frozen=True):
+    """How far a mean moved, with the 95 % interval of the difference and p of a paired t-test, where defined."""
+
+    measure: str
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+
+
 class TrainingView(Struct, frozen=True):
-    """One result of the run folder: its student and what it reached on the test split."""
+    """One result of the run folder: its student, what it reached on the test split, and the change from the one before.
+
+    Means and change are those of the student and BM25 together.
+    """
 
     name: str
     student: str
     means: dict[str, float]
+    change: ChangeView | None
 
 
 class Step(Struct, frozen=True):

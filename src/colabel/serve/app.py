@@ -36,6 +36,7 @@ _RANKER_NAMES = {
     "hybrid": "Student and BM25",
     "student": "Student",
     "colbert": "θ, before distillation",
+    "prf": "ColBERT-PRF",
     "bm25": "BM25",
 }
 

@@ -18,17 +18,20 @@ import msgspec
 import numpy as np
 
 from colabel import __version__
-from colabel.data.splits import normalise_query
-from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.data.splits import TEST, normalise_query
+from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.labels import Verdict, decide, of_people
 from colabel.labels.agreement import agreements, alpha
 from colabel.labels.statistics import unlabelled
 from colabel.labels.verdict_files import graded
 from colabel.labels.verdicts import TYPED, Decision, check_person
-from colabel.pipeline.folder import Run, list_runs
+from colabel.pipeline.again import compared
+from colabel.pipeline.folder import Run, list_runs, open_run
 from colabel.serve import evidence
 from colabel.serve.api_records import (
     Bar,
+    ChangeView,
+    FacetView,
     Health,
     HitView,
     JudgeView,
@@ -49,6 +52,7 @@ from colabel.serve.api_records import (
 )
 from colabel.serve.estimates import estimate_missing, precision
 from colabel.serve.evidence import Match, Segment, Word, marked, piece_spans, words_of
+from colabel.serve.facets import Facets
 from colabel.serve.queue import Pair, Queue
 from colabel.types import Passage
 
@@ -83,6 +87,7 @@ class ServedRun:
         self._programs: list[Verdict] = []
         self._decisions: Mapping[tuple[str, str], Decision] = {}
         self._found = functools.lru_cache(maxsize=256)(self._search)
+        self._changed = functools.lru_cache(maxsize=64)(self._change)
         self._words = functools.lru_cache(maxsize=_KEPT)(lambda text: words_of(text, self.language))
         self._placed = functools.lru_cache(maxsize=_KEPT)(piece_spans)
         self._texts: dict[str, str] = {}
@@ -116,13 +121,16 @@ class ServedRun:
 
     # --- search ---
 
-    def search(self, query: str, ranker: str, k: int, min_probability: float = 0.0) -> SearchResponse:
-        """The best passages for a text, marked."""
+    def search(
+        self, query: str, ranker: str, k: int, min_probability: float = 0.0, filters: tuple[str, ...] = ()
+    ) -> SearchResponse:
+        """The best passages for a text, marked, of those that filters leave."""
         self.refresh()
         begun = time.perf_counter()
         self.searches += 1
         query_id = self.query_id(query)
         labels = self._labels_of(query_id)
+        found = self._found(query, ranker, k, min_probability, filters)
         hits = [
             HitView(
                 rank=rank,
@@ -135,16 +143,23 @@ class ServedRun:
                 label=labels.get(passage.id),
                 verdict=self._decided(query_id, passage.id),
             )
-            for rank, (passage, score, likely, title, text, metadata) in enumerate(
-                self._found(query, ranker, k, min_probability), start=1
-            )
+            for rank, (passage, score, likely, title, text, metadata) in enumerate(found, start=1)
         ]
         return SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
 
+    def facets(self) -> list[FacetView]:
+        """What the passages can be filtered by."""
+        return self._facets.views()
+
+    @functools.cached_property
+    def _facets(self) -> Facets:
+        return Facets(self.run.index.metadata.table)
+
     def _search(
-        self, query: str, ranker: str, k: int, min_probability: float = 0.0
+        self, query: str, ranker: str, k: int, min_probability: float = 0.0, filters: tuple[str, ...] = ()
     ) -> list[tuple[Passage, float, float | None, list[Segment], list[Segment], dict[str, Any]]]:
-        found = self.run.search(query, k, ranker=ranker, min_probability=min_probability)
+        allowed = self._facets.allowed(filters) if filters else None
+        found = self.run.search(query, k, ranker=ranker, min_probability=min_probability, allowed=allowed)
         stems = evidence.stems_of([query], self.language)
         vectors = None
         if ranker != "bm25":
@@ -421,11 +436,27 @@ class ServedRun:
         )
 
     def _trainings(self) -> list[TrainingView]:
-        here = str(self.run.folder)
-        return [
-            TrainingView("now" if one["folder"] == here else Path(one["folder"]).name, one["student"], one["means"])
-            for one in list_runs(self.run.folder)
-        ]
+        here, found = str(self.run.folder), list_runs(self.run.folder)
+        views = []
+        for before, one in zip([None, *found], found, strict=False):
+            name = "now" if one["folder"] == here else Path(one["folder"]).name
+            change = None
+            if before is not None and before["means"] and one["means"]:
+                change = self._changed(before["folder"], one["folder"], tuple(sorted(one["means"].items())))
+            views.append(TrainingView(name, one["student"], one["means"], change))
+        return views
+
+    def _change(self, before: str, after: str, means: tuple[tuple[str, float], ...]) -> ChangeView | None:
+        """What one training changed, by stored rankings of test queries; ``means`` tell results of a folder apart."""
+        try:
+            split, _, changes = compared(open_run(before), open_run(after))
+        except ColabelError as error:
+            log.warning("%s and %s cannot be compared: %s", before, after, error)
+            return None
+        if split != TEST or not changes:
+            return None
+        one = changes[0]
+        return ChangeView(one.measure, one.after - one.before, one.low, one.high, one.p)
 
     def _step(self) -> Step:
         """What helps most now."""

@@ -12,6 +12,8 @@ async function search() {
   const params = new URLSearchParams();
   if (query) params.set("q", query);
   for (const side of sides) if (part(side).value) params.set(side, part(side).value);
+  const filters = chosenFilters();
+  for (const one of filters) params.append("filter", one);
   history.replaceState(null, "", params.size ? `?${params}` : location.pathname);
   running?.abort();
   part("results").hidden = !query;
@@ -25,7 +27,9 @@ async function search() {
     const asked = sides.filter((side) => part(side).value);
     const found = [];
     for (const side of asked) {
-      found.push(await call("/api/search", { params: { query, ranker: part(side).value, k: 10 }, signal: mine.signal }));
+      const asked = new URLSearchParams({ query, ranker: part(side).value, k: 10 });
+      for (const one of filters) asked.append("filter", one);
+      found.push(await call("/api/search", { params: asked, signal: mine.signal }));
     }
     if (mine.signal.aborted) return;
     complain(null);
@@ -33,6 +37,45 @@ async function search() {
   } catch (error) {
     if (error.name !== "AbortError") complain(error);
   }
+}
+
+// Filters: a choice for a column with few values, the ends of a range for one of numbers.
+function chosenFilters() {
+  const fields = [...part("facets").querySelectorAll("select, input")];
+  return fields.filter((one) => one.value !== "").map((one) => one.dataset.column + one.dataset.sign + one.value);
+}
+
+async function showFacets() {
+  const wanted = given.getAll("filter");
+  const { facets } = await call("/api/facets");
+  for (const one of facets) {
+    const fields = one.values.length ? [choice(one)] : [end(one, ">=", one.low), end(one, "<=", one.high)];
+    for (const field of fields) {
+      const held = wanted.find((text) => text.startsWith(field.dataset.column + field.dataset.sign));
+      if (held) field.value = held.slice(field.dataset.column.length + field.dataset.sign.length);
+      field.addEventListener("change", search);
+    }
+    const [first, ...others] = fields;
+    part("facets").append(make("label", {}, `${one.column} `, first), ...others);
+  }
+  part("facets").hidden = !facets.length;
+}
+
+function choice(one) {
+  const options = one.values.map((held) => make("option", { value: held.name, textContent: `${held.name} (${held.value})` }));
+  return held(make("select", {}, make("option", { value: "", textContent: "any" }), ...options), one, "=");
+}
+
+function end(one, sign, value) {
+  const field = held(make("input", { type: "number", step: "any", placeholder: String(value) }), one, sign);
+  field.setAttribute("aria-label", `${one.column} ${sign === ">=" ? "from" : "to"}`);
+  return field;
+}
+
+function held(field, one, sign) {
+  field.dataset.column = one.column;
+  field.dataset.sign = sign;
+  return field;
 }
 
 function show(found) {
@@ -127,4 +170,4 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   part("query").select();
 });
-search();
+showFacets().catch(complain).finally(search);
