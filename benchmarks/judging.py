@@ -122,13 +122,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = json.loads(options.json.read_text()) if options.add and options.json and options.json.exists() else {}
-    rows = {one["collection"]: one for one in known.get("collections", ())}
+    rows = {one["collection"]: one for one in known.get("judging", ())}
     for source in options.data:
         with tempfile.TemporaryDirectory() as fresh:
             work = (options.work or Path(fresh)) / Path(source).name.partition(":")[0]
             one = measure(source, options.verdicts, options.seed, work)
             rows[one["collection"]] = one
-        write_report(options.json, {"hide_seed": options.seed, "collections": list(rows.values())})
+        write_report(options.json, {"hide_seed": options.seed, "judging": list(rows.values())})
     if options.svg:
         draw(list(rows.values()), options.verdicts, options.svg)
 
