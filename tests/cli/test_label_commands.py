@@ -178,7 +178,7 @@ def test_the_report_works_where_the_knowledge_is_gone(
             2,
             "for the teacher cross-encoder",
         ),
-        (("missing", "TMP/none", "TMP/caves"), 1, "does not exist; expected the output folder"),
+        (("missing", "TMP/none", "TMP/caves"), 2, "there is no folder"),
         (("missing", "KNOW/ranking", "TMP/caves"), 1, "holds the result of 'ranking'; expected one of 'labels'"),
         (("missing", "LABELS", "TMP/caves", "--out", "TMP/x.csv"), 2, "x.csv: suggestions are written as .tsv"),
         (("missing", "LABELS", "TMP/caves", "--with-labels"), 2, "visible labels can stand in a .qrels file only"),

@@ -30,7 +30,7 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)
     assert found["encoder"] == 3.0 + 40 / 100 and found["rank"] == pytest.approx(data.test * search)
     taught = stage_seconds(recipe, parse_system("views"), data, RATES)["query side"]
-    assert taught == pytest.approx(3.0 + 8 * 0.5 + 5 * data.dev * search)  # eight passes over one batch of queries
+    assert taught == pytest.approx(3.0 + 2 * 8 * 0.5 + 9 * data.dev * search)  # two lessons of eight steps
     read = stage_seconds(recipe, parse_system("ce-kd"), data, RATES)
     assert read["label"] == pytest.approx(2 * 2 * 3 * 1.1 / 100)
     assert read["cross-encoder"] == pytest.approx(2 * 2 * 3 * 3.2 * 1.1 / 100)

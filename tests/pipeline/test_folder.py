@@ -56,7 +56,7 @@ def test_a_run_searches_with_its_student_and_words_together(recipe: Recipe, fini
     assert opened.search("summer", k=4).ids.tolist() == found.ids[1:].tolist()
     alone = {name: opened.search("summer", k=4, ranker=name).scores for name in ("student", "colbert", "bm25")}
     assert not np.allclose(alone["student"], alone["colbert"])
-    with pytest.raises(UsageError, match="hybrid, student, colbert, bm25"):
+    with pytest.raises(UsageError, match="hybrid, student, colbert, prf, bm25"):
         opened.search("summer", ranker="bm52")
     pandas = pytest.importorskip("pandas")
     table = found.to_pandas()

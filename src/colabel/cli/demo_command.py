@@ -102,7 +102,8 @@ def _narrate() -> None:
     """Log what the demo does, but not every row, nor that it cuts passages, which nobody needs to mend."""
     given = click.get_current_context().find_root().params
     if not (given["verbose"] or given["quiet"]):
-        logging.getLogger("colabel").setLevel(logging.ERROR)
+        logging.getLogger("colabel").setLevel(logging.WARNING)
+        logging.getLogger("colabel.encode.encoder").setLevel(logging.ERROR)
         logging.getLogger("colabel.pipeline.demo").setLevel(logging.INFO)
 
 
