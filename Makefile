@@ -60,7 +60,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) ".[offline,demo]"
+	$(INSTALL) ".[offline,demo,serve]"
 	touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python

@@ -441,7 +441,8 @@ class ServedRun:
         for before, one in zip([None, *found], found, strict=False):
             name = "now" if one["folder"] == here else Path(one["folder"]).name
             change = None
-            if before is not None and before["means"] and one["means"]:
+            other = before is not None and before["folder"] != one["folder"]  # the systems of a study share theirs
+            if before is not None and other and before["means"] and one["means"]:
                 change = self._changed(before["folder"], one["folder"], tuple(sorted(one["means"].items())))
             views.append(TrainingView(name, one["student"], one["means"], change))
         return views
