@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,15 @@ settings.load_profile("colabel")
 
 SHARED = Path(os.environ.get("COLABEL_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 """The folder whose ``data`` holds real collections; tests that need one are skipped without it."""
+
+
+@pytest.fixture(autouse=True)
+def unheard_warnings() -> None:
+    """A process says each warning once, and the demo none: a test must not depend on what another has run."""
+    encoder = sys.modules.get("colabel.encode.encoder")
+    if encoder is not None:
+        encoder.warn_once.cache_clear()
+        encoder.log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -565,7 +565,7 @@ def _choose(
         }
         found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
         values[alpha] = np.array(list(found.values()), dtype=np.float32)
-    log.info("dev %s by α: %s", measure, ", ".join(f"{one:g} {held.mean():.4f}" for one, held in values.items()))
+    log.debug("dev %s by α: %s", measure, ", ".join(f"{one:g} {held.mean():.4f}" for one, held in values.items()))
     return values
 
 
