@@ -121,8 +121,11 @@ def test_commands_take_the_folder_of_a_run(
 @pytest.fixture(scope="module")
 def studied(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("studied") / "my study"
+    asked = out.parent / "asked.csv"
+    asked.write_text("query\na question that nobody labelled\n")  # a study does not learn from it
     systems = ("bm25", "colbert", SLUG, "hn-query", "views", "hybrid-views")
-    study(replace(recipe, data=replace(recipe.data, keep_labels=1), study=StudySettings(systems=systems)), out)
+    data = replace(recipe.data, keep_labels=1, queries=(str(asked),))
+    study(replace(recipe, data=data, study=StudySettings(systems=systems)), out)
     return out
 
 

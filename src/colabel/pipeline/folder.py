@@ -161,7 +161,9 @@ class Run:
         """The collection with the labels and verdicts that were learned; refused where its passages have changed."""
         try:
             with DryBuilder(), read_before():
-                loaded = training_data(load_dataset(self.recipe.data, cache=self.at.data), self.recipe)
+                loaded = load_dataset(self.recipe.data, cache=self.at.data)
+                if not self.of_study:  # the systems of a study learn from labelled queries alone
+                    loaded = training_data(loaded, self.recipe)
             learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
             return apply_verdicts(loaded, learned).dataset if learned else loaded
         except Stale:

@@ -22,7 +22,7 @@ from colabel.serve import api_records as records
 from colabel.serve.served import ServedRun
 
 MOST_WAITING = 64
-"""Requests that may wait for the models; more are told to come again."""
+"""Requests that may wait for the models; more are asked to try again later."""
 _LISTS = ("skip", "filter")  # parameters that may be repeated
 T = TypeVar("T")
 

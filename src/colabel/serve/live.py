@@ -22,7 +22,7 @@ from colabel.labels import Labels, QueryLabels
 from colabel.labels.statistics import unlabelled
 
 MOST_FEEDBACK = 8
-"""Labelled passages from which centroids are made anew, at most; a query rarely has more aspects."""
+"""The most labelled passages from which centroids are made again; a query rarely has more aspects."""
 
 
 def rescore(knowledge: Knowledge, labels: Labels, query_id: str, positives: Sequence[int]) -> npt.NDArray[np.float32]:
