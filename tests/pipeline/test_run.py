@@ -22,10 +22,11 @@ from colabel.cli import main
 from colabel.errors import ColabelError, DataError, UsageError
 from colabel.pipeline import Layout, Stages
 from colabel.pipeline.preflight import check_run, check_training
-from colabel.pipeline.run import run_stages, theta_index, train_student, what_is_left
+from colabel.pipeline.run import forced, run_stages, theta_index, train_student, what_is_left
 from colabel.settings import LabelSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train import TrainedModel
+from colabel.train.pulling import by_alpha, verdict
 from tests.train.test_loop import furthest
 
 SMALL_OF_COMMANDS = (
@@ -73,8 +74,23 @@ def test_a_run_ends_with_an_evaluation_and_a_student(recipe: Recipe, finished: P
     model = MultiVectorEncoder(str(result.student), device="cpu")
     assert model.encode_query(["ice"])[0].shape[-1] == 16
     assert "| β | 0.5 |" in (result.student / "README.md").read_text()
+    summary = json.loads((result.student / "training" / "summary.json").read_text())
+    assert result.verdict == verdict(result.student) and set(summary["dev"]) == {"0.0", "0.25", "0.5", "0.75", "1.0"}
+    assert result.report is not None and by_alpha(result.student) in result.report.with_suffix(".md").read_text()
     evaluation = json.loads((finished / "evaluation.json").read_text())
     assert list(evaluation["means"]) == systems
+
+
+def test_force_takes_a_student_whatever_dev_says(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    theta = (tmp_path / "run" / "theta" / "manifest.json").read_bytes()
+    result = run(recipe, tmp_path / "run", teacher="collective", force=True)
+    summary = json.loads((result.student / "training" / "summary.json").read_text())
+    assert summary["alpha"] > 0 and result.verdict[:4] == "Take", "taken, or taken although"
+    assert (tmp_path / "run" / "theta" / "manifest.json").read_bytes() == theta, "nothing but the student changes"
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["fit"]["keep"] == "forced"
+    best = replace(recipe, fit=replace(recipe.fit, keep="best"))
+    assert forced(best) == best, "dev has no say there"
 
 
 def test_a_finished_run_writes_nothing_and_loads_no_model(

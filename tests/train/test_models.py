@@ -40,6 +40,7 @@ from colabel.train.callbacks import last_checkpoint, mark_complete
 from colabel.train.loop import GroupTrainer, check_device, choose_precision
 from colabel.train.losses import Outcome
 from colabel.train.objective import teacher_scale
+from colabel.train.pulling import verdict
 from tests.train.small import ENCODER, Overlap, Silent, Small
 
 BY_HEART = TrainSettings(steps=60, batch_queries=5, passages=3, learning_rate=2e-3)
@@ -246,9 +247,9 @@ def test_the_best_weights_are_kept_and_training_stops_early(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = iter([0.9, 0.3, 0.5, 0.4, 0.4])
-    monkeypatch.setattr("colabel.train.dev.DevSet.evaluate", lambda *args: {"nDCG@10": next(values)})
+    monkeypatch.setattr("colabel.train.dev.DevSet.evaluate", lambda *args: {"nDCG@10": {"v0": next(values)}})
     dev = dev_set(small.dataset, small.dev, queries=5, depth=20)
-    longer, wanted = dataclasses.replace(SHORT, steps=8), FitSettings(evaluate_every=2, patience=4)
+    longer, wanted = dataclasses.replace(SHORT, steps=8), FitSettings(evaluate_every=2, patience=4, keep="best")
     with caplog.at_level(logging.WARNING, logger="colabel"):
         best = student(small, tmp_path / "best", settings=longer, fit=wanted, dev=dev)
     assert best.manifest.counts["kept_step"] == 4
@@ -263,8 +264,100 @@ def test_the_best_weights_are_kept_and_training_stops_early(
     values = iter([0.1, 0.3, 0.5, 0.4, 0.2])
     last = student(small, tmp_path / "last", settings=longer, fit=dataclasses.replace(wanted, keep="last"), dev=dev)
     assert last.manifest.counts["kept_step"] == 8
-    half = student(small, tmp_path / "four", settings=longer)
-    assert same(last.folder, half.folder), "evaluating does not disturb training"
+    unseen = student(small, tmp_path / "four", settings=longer, fit=dataclasses.replace(UNWATCHED, keep="last"))
+    assert same(last.folder, unseen.folder), "evaluating does not disturb training"
+
+
+class Told:
+    """Dev with known values for two queries, in the order of the evaluations: the start, steps, then mixed weights."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *values: float | Exception) -> None:
+        self.left = list(values)
+        monkeypatch.setattr("colabel.train.dev.DevSet.evaluate", lambda *_: self.next())
+
+    def next(self) -> dict[str, dict[str, float]]:
+        value = self.left.pop(0)
+        if isinstance(value, Exception):
+            raise value
+        return {"nDCG@10": {"v0": value - 0.1, "v1": value + 0.1}}
+
+
+PULLED = FitSettings(evaluate_every=2)
+
+
+def summary_of(model: TrainedModel) -> dict[str, Any]:
+    return dict(json.loads((model.folder / "training" / "summary.json").read_text()))
+
+
+def test_a_student_is_pulled_back_to_its_start_as_far_as_dev_says(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = dev_set(small.dataset, small.dev, queries=5, depth=20)
+    told = Told(monkeypatch, 0.5, 0.6, 0.4, 0.55, 0.7, 0.65)
+    model = student(small, tmp_path / "pulled", fit=PULLED, dev=dev)
+    found = summary_of(model)
+    assert (found["alpha"], found["kept_step"], found["dev_queries"], told.left) == (0.5, 2, 2, [])
+    assert found["dev"] == pytest.approx({"0.0": 0.5, "0.25": 0.55, "0.5": 0.7, "0.75": 0.65, "1.0": 0.6})
+    assert found["gain"] == pytest.approx([0.2, 0.2, 0.2]) and found["kept_value"] == pytest.approx(0.7)
+    Told(monkeypatch, 0.5, 0.6, 0.4)
+    best = student(small, tmp_path / "best", fit=dataclasses.replace(PULLED, keep="best"), dev=dev)
+    assert "alpha" not in summary_of(best) and not verdict(best.folder)
+    for name, value in load_file(model.folder / "model.safetensors").items():
+        both = [load_file(folder / "model.safetensors")[name] for folder in (small.encoder, best.folder)]
+        assert torch.allclose(value, (both[0] + both[1]) / 2, atol=1e-7), name
+    assert "mean of student and θ (α = 0.5)" in verdict(model.folder)
+    assert "| α | 0.5 |" in (model.folder / "README.md").read_text()
+    Told(monkeypatch, 0.5, 0.6, 0.7, 0.55, 0.6, 0.65)
+    whole = student(small, tmp_path / "whole", fit=PULLED, dev=dev)
+    last = student(small, tmp_path / "last", fit=dataclasses.replace(UNWATCHED, keep="last"))
+    assert summary_of(whole)["alpha"] == 1.0 and same(whole.folder, last.folder)
+
+
+def test_a_student_that_is_no_better_than_theta_is_theta_unless_forced(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dev = dev_set(small.dataset, small.dev, queries=5, depth=20)
+    values = (0.6, 0.3, 0.4, 0.6, 0.5, 0.45)
+    with caplog.at_level(logging.WARNING, logger="colabel"):
+        Told(monkeypatch, *values)
+        model = student(small, tmp_path / "kept", fit=PULLED, dev=dev)
+        assert "no better on dev than θ" in caplog.text
+        Told(monkeypatch, *values)
+        forced = student(small, tmp_path / "forced", fit=dataclasses.replace(PULLED, keep="forced"), dev=dev)
+        assert "dev says to keep θ" in caplog.text
+    assert same(model.folder, small.encoder) and verdict(model.folder).startswith("Keep θ")
+    assert summary_of(forced)["alpha"] == 0.25 and not same(forced.folder, small.encoder)
+    assert verdict(forced.folder).startswith("Taken although dev says to keep θ")
+    assert summary_of(model)["dev"] == summary_of(forced)["dev"], "what would have happened stands in both"
+
+
+def test_without_dev_a_student_is_the_mean(small: Small, tmp_path: Path) -> None:
+    model = student(small, tmp_path / "mean")
+    assert summary_of(model)["alpha"] == 0.5 and "Nothing was measured on dev" in verdict(model.folder)
+    again = student(small, tmp_path / "mean", fit=dataclasses.replace(UNWATCHED, keep="last"))
+    assert again.fingerprint != model.fingerprint and not verdict(again.folder)
+
+
+def test_a_kill_between_two_mixtures_repeats_none(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = dev_set(small.dataset, small.dev, queries=5, depth=20)
+    Told(monkeypatch, 0.5, 0.6, 0.4, 0.55, TrainingError("killed"))
+    with pytest.raises(TrainingError, match="killed"):
+        student(small, tmp_path / "m", fit=PULLED, dev=dev)
+    left = Told(monkeypatch, 0.7, 0.65)
+    model = student(small, tmp_path / "m", fit=PULLED, dev=dev)
+    assert left.left == [] and list(summary_of(model)["dev"].values()) == pytest.approx([0.5, 0.55, 0.7, 0.65, 0.6])
+
+
+def test_theta_is_not_pulled(small: Small, tmp_path: Path) -> None:
+    settings = TrainSettings(steps=2, batch_queries=2, passages=2)
+    made = [
+        train_theta(small.dataset, small.encoder, small.train, tmp_path / keep, settings=settings, fit=FitSettings(
+            keep=keep, evaluate_every=0)) for keep in ("pulled", "forced", "best")
+    ]  # fmt: skip
+    assert len({one.fingerprint for one in made}) == 1, "--force trains no other θ"
+    assert "alpha" not in summary_of(made[0])
 
 
 def test_a_loss_that_is_no_number_stops_with_a_remedy(

@@ -44,8 +44,15 @@ if TYPE_CHECKING:
 @options.teacher_option
 @options.minutes_option
 @click.option("--programs", is_flag=True, help="Where DATASET is a run: also learn what programs judged.")
+@click.option("--force", is_flag=True, help="Take the trained student even where dev says to keep θ, with a warning.")
 def run_command(
-    dataset: str, out: Path | None, overrides: tuple[str, ...], teacher: str, minutes: float | None, programs: bool
+    dataset: str,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    teacher: str,
+    minutes: float | None,
+    programs: bool,
+    force: bool,
 ) -> None:
     """Thin call of :func:`colabel.run`, or of :func:`colabel.pipeline.again.run_again`."""
     if options.is_run(dataset):
@@ -54,9 +61,11 @@ def run_command(
         source = click.get_current_context().get_parameter_source("teacher")
         chosen = source is not None and source.name == "COMMANDLINE"
         if out is not None or overrides or chosen or minutes is not None:
-            raise click.UsageError(f"{dataset} is a run with settings of its own; leave out all options but --programs")
+            raise click.UsageError(
+                f"{dataset} is a run with settings of its own; leave out all options but --programs and --force"
+            )
         with terminal_progress() as progress:
-            emit("\n".join(again_lines(run_again(dataset, programs=programs, progress=progress))))
+            emit("\n".join(again_lines(run_again(dataset, programs=programs, force=force, progress=progress))))
         return
     if programs:
         raise click.UsageError("--programs is for training a run again; DATASET is no run")
@@ -69,7 +78,7 @@ def run_command(
     from colabel.pipeline.folder import next_commands
 
     with terminal_progress() as progress:
-        result = run(recipe, out, teacher=teacher, minutes=minutes, given=given, progress=progress)
+        result = run(recipe, out, teacher=teacher, minutes=minutes, given=given, force=force, progress=progress)
     emit(_run_table(result.evaluation) if result.evaluation else f"{result.dataset} has no test labels")
     if result.verdict:
         emit(result.verdict)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from msgspec.structs import replace
 
-from colabel.artefacts import fingerprint, write_json
+from colabel.artefacts import fingerprint, read_manifest, write_json
 from colabel.artefacts.manifest import library_versions, seconds_of, source_commit
 from colabel.data import Dataset
 from colabel.data.splits import DEV, TEST
@@ -77,7 +77,7 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
         suggestions=suggestions,
         ratios=ratios(document.systems),
         seconds=_stage_seconds(study),
-        notes=(*study.lost, *study.shallow, *study.unreachable, *verdicts, *missed),
+        notes=(*study.lost, *study.shallow, *study.unreachable, *verdicts, *_shares_taken(study), *missed),
     )
 
 
@@ -290,6 +290,16 @@ def _summary(dataset: Dataset) -> DatasetSummary:
         count_hidden(dataset),
         {split: sum(grade < dataset.relevant_from for grade in found) for split, found in grades.items()},
     )
+
+
+def _shares_taken(study: Study) -> tuple[str, ...]:
+    """How much of each student dev took, as a sentence."""
+    made = {one: study.at.model(one) for one in study.systems if one.student and study.finished(one.slug)}
+    counts = {one.title: read_manifest(at).counts for one, at in made.items() if at.exists()}
+    taken = [f"{title} {found['alpha']:g}" for title, found in counts.items() if "alpha" in found]
+    if not taken:
+        return ()
+    return (f"Students are α·student + (1 − α)·θ with the α that is best on dev (first seed): {', '.join(taken)}.",)
 
 
 def _cross_encoder_notes(study: Study) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
 from colabel.pipeline.folder import VERSIONS, Run, open_run, versions
 from colabel.pipeline.preflight import RECIPE_FILE, Learned, check_folder, noted_recipe, noted_system
-from colabel.pipeline.run import RunResult, learned, run_system, verdict_store
+from colabel.pipeline.run import RunResult, forced, learned, run_system, verdict_store
 from colabel.pipeline.stages import MEASURES, Layout
 from colabel.progress import SILENT, Progress
 from colabel.systems import OWN
@@ -70,7 +70,12 @@ class Retrained:
 
 
 def run_again(
-    folder: Path | str, *, teacher: Teacher | None = None, programs: bool = False, progress: Progress = SILENT
+    folder: Path | str,
+    *,
+    teacher: Teacher | None = None,
+    programs: bool = False,
+    force: bool = False,
+    progress: Progress = SILENT,
 ) -> Retrained:
     """Train a run again: the same recipe, its labels and all verdicts of people in its folder.
 
@@ -81,12 +86,14 @@ def run_again(
     Args:
         teacher: the teacher object, where the run was made with one of the user's own.
         programs: learn what programs judged as well, about pairs that no person has judged.
+        force: take the trained student, with a warning, even where dev says to keep θ; later calls do so as well.
     """
     folder = Path(folder)
     check_folder(folder, "run")
     if folder.parent.name == VERSIONS and (folder.parent.parent / RECIPE_FILE).exists():
         raise UsageError(f"{folder} is an earlier result of {folder.parent.parent}; train that one again")
     recipe, _ = noted_recipe(folder)
+    recipe = forced(recipe) if force else recipe
     system = noted_system(folder)
     if teacher is not None and system.teacher_name != OWN:
         raise UsageError(f"{folder}: the student '{system.slug}' learned from no teacher object; leave 'teacher' out")

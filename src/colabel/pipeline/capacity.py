@@ -166,12 +166,12 @@ def stage_seconds(
     passages, rate = counts.passages, rates.encoded
     queries, dev, tests = counts.train, counts.dev, counts.test
 
-    def training(settings: TrainSettings | DistilSettings) -> float:
+    def training(settings: TrainSettings | DistilSettings, mixes: int = 0) -> float:
         shown, pool = settings.steps * settings.batch_queries * settings.passages, 0
         passes = shown * _TRAINING_PASS
         if recipe.fit.evaluate_every:
             pool = min(passages, min(recipe.fit.evaluate_queries, dev) * EVALUATE_DEPTH)
-            passes += (1 + settings.steps // recipe.fit.evaluate_every) * pool
+            passes += (1 + settings.steps // recipe.fit.evaluate_every + mixes) * pool
         share = _trained_share(recipe.encoder.model, recipe.train.layers)
         return (share * passes + (1 - share) * min(passages, shown + pool)) / rate
 
@@ -197,7 +197,7 @@ def stage_seconds(
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
         "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
-        "distil": training(distil),
+        "distil": training(distil, len(ALPHAS) - 2 if recipe.fit.pulls and not system.from_plain else 0),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,
         "rank": tests * search,

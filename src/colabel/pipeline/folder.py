@@ -66,7 +66,7 @@ from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
 from colabel.systems import System, parse_system, systems_of
 from colabel.teachers import Teacher
-from colabel.train.query_side import verdict
+from colabel.train.pulling import by_alpha, verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -463,7 +463,7 @@ def study_students(at: Layout) -> list[System]:
 
 def dev_gain(system: System, counts: Mapping[str, Any]) -> float:
     """By how much training a student from θ raised the measure on dev; −∞ where that is not known."""
-    if system.query_side:
+    if "alpha" in counts:
         return float(counts.get("gain", [-math.inf])[0])
     before, after = counts.get("start_value"), counts.get("kept_value")
     return -math.inf if system.from_plain or before is None or after is None else float(after - before)
@@ -477,7 +477,7 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
         document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
     commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
     student = Layout.of(folder).model(system)
-    said = verdict(student) if system.query_side else ""
+    said = " ".join(filter(None, (verdict(student), by_alpha(student))))
     place = Layout.of(folder).probability
     relevance = read_relevance(place) if place.exists() else None
     return write_run_report(document, folder, student=student, commands=commands, verdict=said, relevance=relevance)

@@ -38,7 +38,7 @@ from colabel.systems import DEFAULT_LESSON, OWN, System, for_student, student_of
 from colabel.teachers import Teacher
 from colabel.teachers.guarded import CheckedTeacher
 from colabel.train import TrainedModel
-from colabel.train.query_side import verdict
+from colabel.train.pulling import verdict
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class RunResult:
         evaluation: the student beside BM25, the plain encoder and θ on the test split; None without test labels.
         student, index: its checkpoint, and the collection indexed by it.
         labels: its teacher's labels; None where it has no teacher.
-        verdict: whether dev says to take the student; empty where both sides were trained.
+        verdict: whether dev says to take the student; empty where 'fit.keep' leaves dev no such choice.
         report: a short page of how good the student is, where it lies, and what to do next.
     """
 
@@ -74,6 +74,7 @@ def run(
     overrides: Iterable[str] = (),
     minutes: float | None = None,
     given: Collection[str] = (),
+    force: bool = False,
     progress: Progress = SILENT,
 ) -> RunResult:
     """Train θ, index, rank, collect, label, distil, index the student, and evaluate where there are test labels.
@@ -93,9 +94,11 @@ def run(
             object as :class:`colabel.teachers.Teacher` describes it, whose fingerprint changes when its scores would.
         minutes: choose steps and evaluations such that the run takes about so long; None: those of the recipe.
         given: settings, as ``section.key``, that are not chosen.
+        force: take the trained student, with a warning, even where dev says to keep θ.
     """
     overrides = tuple(overrides)
     recipe, case = settle(recipe_for(data, Path(out), "run", overrides, progress))
+    recipe = forced(recipe) if force else recipe
     log.info("%s", case)
     if not isinstance(data, Recipe | Dataset):
         given = {*given, *given_keys(str(data), overrides)}
@@ -103,6 +106,11 @@ def run(
     budget = None if minutes is None else Budget(minutes)
     known = noted_verdicts(Path(out))
     return run_system(recipe, Path(out), system, own=own, verdicts=known, budget=budget, given=given, progress=progress)
+
+
+def forced(recipe: Recipe) -> Recipe:
+    """The recipe with a student that is taken even where dev says to keep θ."""
+    return apply(recipe, {"fit.keep": "forced"}) if recipe.fit.pulls else recipe
 
 
 def student_and_teacher(teacher: str | Teacher, recipe: Recipe) -> tuple[System, Teacher | None]:
@@ -162,8 +170,8 @@ def run_stages(do: Stages, system: System) -> RunResult:
     evaluation = do.evaluate(data, rankers)
     do.relevance(data, both)
     labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
-    said = verdict(student.folder) if system.query_side else ""
-    return RunResult(system, data.name, evaluation, student.folder, searches.index.folder, labels, said)
+    index = searches.index.folder
+    return RunResult(system, data.name, evaluation, student.folder, index, labels, verdict(student.folder))
 
 
 def train_student(do: Stages, system: System) -> TrainedModel:

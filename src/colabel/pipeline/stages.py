@@ -456,7 +456,7 @@ class Stages:
         recipe, out = self.recipe, self.at.model(system)
         how = self._how | {
             "settings": student_settings(system, recipe),
-            "fit": recipe.fit,
+            "fit": recipe.fit.unpulled() if system.from_plain else recipe.fit,  # its start is no θ to go back to
             "layers": recipe.train.layers,
             "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
             "hard_scope": "batch" if system.from_plain else "group",

@@ -235,10 +235,11 @@ class FitSettings(Settings):
         100, low=1, high=1_000_000, help="maximum number of dev queries per evaluation", effect="evaluation"
     )
     keep: str = setting(
-        "best",
-        choices=("best", "best-or-start", "last"),
-        help="weights that are kept: those of the best step on dev, the same or the start where no step is better, or "
-        "the last",
+        "pulled",
+        choices=("pulled", "forced", "best", "best-or-start", "last"),
+        help="weights that are kept: those of the 'best' step on dev; 'pulled': of students, their mean with θ that is "
+        "best on dev, which may be θ itself; 'forced': the best but θ itself; 'best-or-start': the start where no step "
+        "is better; or the 'last'",
         effect="evaluation",
     )
     patience: int = setting(
@@ -248,6 +249,15 @@ class FitSettings(Settings):
         help="stop after this many evaluations without improvement; 0: never",
         effect="evaluation",
     )
+
+    @property
+    def pulls(self) -> bool:
+        """Whether students are mixed with θ."""
+        return self.keep in ("pulled", "forced")
+
+    def unpulled(self) -> FitSettings:
+        """The same for a training that starts from no θ: the best step is kept as it is."""
+        return dataclasses.replace(self, keep="best") if self.pulls else self
 
     def check(self) -> None:
         """Refuse to wait for evaluations that never come."""

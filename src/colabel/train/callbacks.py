@@ -15,12 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from sentence_transformers.base.evaluation import BaseEvaluator
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as Arguments
 
+from colabel.artefacts import write_json
 from colabel.artefacts.build import sync
 from colabel.errors import TrainingError
+from colabel.measures import mean_values
 from colabel.progress import Task
 from colabel.train.dev import DevSet
 from colabel.train.distributed import process_count
@@ -146,7 +150,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class DevEvaluator(BaseEvaluator):
-    """Calls the dev evaluation from within the trainer."""
+    """Calls the dev evaluation, from within the trainer or for weights that are mixed afterwards.
+
+    Process 0 keeps the value of every query beside the save points, under the step.
+    """
 
     def __init__(self, dev: DevSet, measure: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -155,14 +162,28 @@ class DevEvaluator(BaseEvaluator):
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The value of the measure, under its own name and as the value that decides."""
+        """The mean of the measure, under its own name and as the value that decides."""
+        found = self._values(model)
+        if output_path is not None:
+            write_json(Path(output_path) / f"{steps}.json", found)
+        value = mean_values({self._measure: found})[self._measure]
+        return {self._measure: value, VALUE.removeprefix("eval_"): value}
+
+    def values(self, model: Any, checkpoints: Path, name: object) -> npt.NDArray[np.float64]:
+        """The measure of every query with some weights: as kept of a step or under a name, or else measured now."""
+        place = checkpoints / "eval" / f"{name}.json"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(place, self._values(model))
+        return np.array(list(json.loads(place.read_text(encoding="utf-8")).values()))
+
+    def _values(self, model: Any) -> dict[str, float]:
         queries, depth = self._dev.rows.shape
         with memory_in_words(
             f"{queries} dev queries × {depth} passages of an evaluation",
             "lower 'fit.evaluate_queries', or shorten passages ('encoder.passage_length' of a new encoder)",
         ):
-            value = self._dev.evaluate(model, [self._measure])[self._measure]
-        return {self._measure: value, VALUE.removeprefix("eval_"): value}
+            return self._dev.evaluate(model, [self._measure])[self._measure]
 
 
 class Keeper(TrainerCallback):

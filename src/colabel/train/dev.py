@@ -15,7 +15,7 @@ from colabel.data.splits import DEV, stable_fraction
 from colabel.encode import Encoder
 from colabel.errors import DataError
 from colabel.maxsim import score_candidates
-from colabel.measures import FloatArray, mean_values, measure_run, p_text, query_differences, t_test
+from colabel.measures import FloatArray, PerQuery, mean_values, measure_run, p_text, query_differences, t_test
 from colabel.ranking import Ranking
 from colabel.teachers.protocol import Teacher
 from colabel.train.groups import check_collection
@@ -47,8 +47,8 @@ class DevSet:
     dataset: Dataset
     fingerprint: str
 
-    def evaluate(self, model: MultiVectorEncoder, measures: Sequence[str]) -> dict[str, float]:
-        """Mean of each measure over the queries, ranked by φ of the model.
+    def evaluate(self, model: MultiVectorEncoder, measures: Sequence[str]) -> PerQuery:
+        """Each measure of every query, ranked by φ of the model.
 
         Passages are encoded once each and kept in float16, as in an index.
         """
@@ -66,7 +66,7 @@ class DevSet:
             }
             for query_id, line, values in zip(self.query_ids, self.rows, scores, strict=True)
         }
-        return mean_values(measure_run(self.labels, run, measures, relevant_from=self.dataset.relevant_from))
+        return measure_run(self.labels, run, measures, relevant_from=self.dataset.relevant_from)
 
 
 def dev_set(dataset: Dataset, ranking: Ranking, *, queries: int, depth: int, split: str = DEV) -> DevSet:

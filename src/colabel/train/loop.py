@@ -40,6 +40,7 @@ from colabel.train.distributed import connect, is_main_process, process_count, t
 from colabel.train.groups import Groups, GroupTexts, collator_for
 from colabel.train.lower_layers import FOLDER, LowerLayers
 from colabel.train.objective import LossSettings, Objective, target_name
+from colabel.train.pulling import ALPHAS, choose_alpha, describe_choice, mixed
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,13 @@ class Job:
         return {"document": passages, "query": [self.dataset.queries[one] for one in queries]}
 
     @property
+    def evaluator(self) -> DevEvaluator | None:
+        """Measures weights on dev; None where nothing is."""
+        if self.dev is None or not self.fit.evaluate_every:
+            return None
+        return DevEvaluator(self.dev, self.fit.measure)
+
+    @property
     def target_name(self) -> str:
         """What the model learns from."""
         return target_name(self.teacher, self.loss.smoothing)
@@ -106,13 +114,14 @@ def fit(
     checkpoints = folder / CHECKPOINTS
     resume = tell_all(last_checkpoint(checkpoints) if is_main_process() else None)
     objective = Objective(model, job.groups, job.teacher, job.loss)
-    evaluating = job.dev is not None and job.fit.evaluate_every > 0
+    evaluator = job.evaluator
+    evaluating = evaluator is not None
     trainer = GroupTrainer(
         model=model,
         args=_arguments(job, checkpoints, device, evaluating=evaluating, resumed=resume is not None),
         train_dataset=GroupTexts(job.dataset, job.groups),
         loss=objective,
-        evaluator=DevEvaluator(job.dev, job.fit.measure) if evaluating and job.dev else None,
+        evaluator=evaluator,
         data_collator=collator_for(model),  # type: ignore[arg-type] # any function will do
     )
     trainer.remove_callback(PrinterCallback)
@@ -273,12 +282,33 @@ def _keep(model: MultiVectorEncoder, job: Job, state: TrainerState, checkpoints:
     last = int(state.global_step)
     best = best_step(state.log_history, count_start=job.fit.keep == "best-or-start")
     kept = last if job.fit.keep == "last" or best is None else best
-    if best_step(state.log_history, count_start=True) == 0 and is_main_process():
+    if best_step(state.log_history, count_start=True) == 0 and is_main_process() and not job.fit.pulls:
         log.warning("%s: no step was better on dev than the start; the weights of step %d are kept", job.what, kept)
     if kept == last:
         return last
     _load_weights(model, job.start if kept == 0 else checkpoints / f"checkpoint-{kept}")
     return kept
+
+
+def pull_back(model: MultiVectorEncoder, job: Job, folder: Path, kept: int) -> dict[str, Any]:
+    """Give a trained model the mean of its weights and the start's that is best on dev; what the summary says of it.
+
+    α = 0 and 1 were measured while it was trained, which leaves an evaluation for each of the others. A call that was
+    killed goes on with those that are left.
+    """
+    start = load_checkpoint(str(job.start), "cpu").state_dict()
+    trained = {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
+    evaluator, values = job.evaluator, {}
+    for alpha in ALPHAS if evaluator is not None else ():
+        model.load_state_dict(mixed(start, trained, alpha))
+        names = {0.0: 0, 1.0: kept}
+        values[alpha] = evaluator.values(model, folder / CHECKPOINTS, names.get(alpha, f"{kept}-alpha-{alpha}"))
+    alpha = choose_alpha(values, job.what, force=job.fit.keep == "forced")
+    model.load_state_dict(mixed(start, trained, alpha))
+    found = describe_choice(alpha, values, job.fit.measure if values else None)
+    if job.dev is not None and values:
+        found |= {"reranked": job.dev.rows.shape[1], "kept_value": found["dev"][str(alpha)]}
+    return found
 
 
 def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:

@@ -3,7 +3,7 @@
 config_sentence_transformers.json, modules.json, model.safetensors …   a standard sentence-transformers checkpoint
 README.md                   the model card
 training/log.jsonl          loss, learning rate, target entropy, throughput, dev measures
-training/summary.json       which step was kept, and why
+training/summary.json       which step was kept, how much of it (α), and why
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ from colabel.train.loop import (
     check_batch,
     check_device,
     choose_precision,
+    pull_back,
 )
 from colabel.train.loop import fit as run_fit
 from colabel.train.objective import LossSettings, target_name, teacher_scale
+from colabel.train.pulling import UNDECIDED
 
 STAGE = "model"
 _SUMMARY = "training/summary.json"
@@ -93,7 +95,7 @@ def train_theta(
     settings = settings or TrainSettings()
     groups = groups_for(candidates_from_ranking(dataset, ranking, depth=settings.candidates), settings, seed)
     loss = LossSettings(scope="batch", temperature=settings.temperature)
-    how = (settings, fit or FitSettings(), seed, dev, device, settings.layers)
+    how = (settings, (fit or FitSettings()).unpulled(), seed, dev, device, settings.layers)
     job = Job("training θ", start, dataset, groups, None, loss, *how)
     return _train(job, out, {}, progress)
 
@@ -116,7 +118,7 @@ def distil(
     about: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> TrainedModel:
-    """Train a student from θ's checkpoint.
+    """Train a student from θ's checkpoint, and keep as much of it as dev says: α·student + (1 − α)·θ (``fit.keep``).
 
     Args:
         start: θ's folder.
@@ -183,7 +185,7 @@ def _train(job: Job, out: Path, about: Mapping[str, Any], progress: Progress) ->
 
 
 def _spec(job: Job, precision: str) -> Spec:
-    evaluating = job.dev is not None and job.fit.evaluate_every > 0
+    evaluating = job.evaluator is not None
     kept = {
         **job.settings.effective("always" if job.teacher is None else "teaching"),
         **job.fit.effective("evaluation" if evaluating else "always"),
@@ -194,6 +196,8 @@ def _spec(job: Job, precision: str) -> Spec:
     }
     if job.layers != "all":
         kept["layers"] = job.layers
+    if job.fit.pulls and not evaluating:
+        kept["alpha"] = UNDECIDED
     if job.teacher is not None and job.loss.hard_weight:
         kept["hard_scope"] = job.loss.hard_scope
     hard = fingerprint({"target": job.target_name, "smoothing": job.loss.smoothing})
@@ -211,9 +215,11 @@ def _write(job: Job, space: Workspace, about: Mapping[str, Any], progress: Progr
     tell_all(not space.done(_SUMMARY))
     if not space.done(_SUMMARY):
         model, state, kept = run_fit(job, space.folder, progress, saved=space.keep_time)
+        summary = _summary(job, state.global_step, kept, evaluations(state.log_history))
+        if job.fit.pulls:
+            summary |= pull_back(model, job, space.folder, kept)
         with no_progress_bars():
             model.save(str(space.folder), create_model_card=False)
-        summary = _summary(job, state.global_step, kept, evaluations(state.log_history))
         with space.file(_SUMMARY) as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(space.folder / CHECKPOINTS, ignore_errors=True)
@@ -253,6 +259,7 @@ def _card(job: Job, summary: Mapping[str, Any], about: Mapping[str, Any]) -> str
         **job.fit.as_dict(),
         "seed": job.seed,
         "kept step": summary["kept_step"],
+        **({"α": summary["alpha"]} if "alpha" in summary else {}),
     }
     sections = {"Data": data, "Teacher": teacher, "Training": training, "Versions": library_versions()}
     return model_card(f"{job.dataset.name}: {job.what}", sections, summary["evaluations"], job.fit.measure)
