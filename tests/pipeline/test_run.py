@@ -93,6 +93,12 @@ def test_force_takes_a_student_whatever_dev_says(recipe: Recipe, finished: Path,
     assert forced(best) == best, "dev has no say there"
 
 
+def test_force_takes_a_student_of_the_query_side(recipe: Recipe, tmp_path: Path) -> None:
+    result = run(recipe, tmp_path / "run", teacher="hard-query", force=True)
+    found = read_manifest(result.student)
+    assert found.settings["keep"] == "forced" and found.counts["alpha"] > 0 and result.verdict.startswith("Take")
+
+
 def test_a_finished_run_writes_nothing_and_loads_no_model(
     recipe: Recipe, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from colabel.errors import DataError
-from colabel.train.query_side import sharpened, training_lists, verdict
+from colabel.train.query_side import sharpened, training_lists
 
 ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
 QUERIES = {"a": "ice", "b": "water"}
@@ -75,22 +72,3 @@ def test_the_temperature_is_set_by_the_entropy() -> None:
         target = sharpened(scores, np.ones_like(scores, dtype=bool), share)
         entropy = -(target * np.log(np.maximum(target, 1e-300))).sum(axis=1)
         assert entropy.mean() / np.log(50) == pytest.approx(share, abs=0.01)
-
-
-def test_the_verdict_says_what_dev_decided(tmp_path: Path) -> None:
-    def said(alpha: float, **more: object) -> str:
-        (tmp_path / "training").mkdir(exist_ok=True)
-        dev = {"0.0": 0.5, "0.5": 0.54, "1.0": 0.56}
-        found = {"alpha": alpha, "dev": dev, "measure": "nDCG@10", "dev_queries": 90, **more}
-        (tmp_path / "training" / "summary.json").write_text(json.dumps(found))
-        return verdict(tmp_path)
-
-    assert said(0.0, dev={"0.0": 0.5, "1.0": 0.4}).startswith("Keep θ") and "0.400" in said(
-        0.0, dev={"0.0": 0.5, "1.0": 0.4}
-    )
-    assert said(1.0, gain=[0.06, 0.03, 0.09]) == (
-        "Take the student: nDCG@10 on 90 dev queries rises from 0.500 to 0.560, +0.060 [+0.030, +0.090]."
-    )
-    assert "mean of student and θ (α = 0.5)" in said(0.5, gain=[0.04, -0.01, 0.09])
-    assert "too few queries" in said(0.5, gain=[0.04, -0.01, 0.09])
-    assert "No dev labels" in said(0.5, dev={})

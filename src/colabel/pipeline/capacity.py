@@ -29,7 +29,8 @@ from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
 from colabel.train.dev import EVALUATE_DEPTH
-from colabel.train.query_side import ALPHAS, COARSE, DEV_QUERIES, step_seconds, steps_of
+from colabel.train.pulling import ALPHAS
+from colabel.train.query_side import COARSE, DEV_QUERIES, step_seconds, steps_of
 
 log = logging.getLogger(__name__)
 

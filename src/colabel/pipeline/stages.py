@@ -480,7 +480,8 @@ class Stages:
             trusted = trusted_rows(data)
             lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
-            return train_query_side(data, known.index, theta, lists, out, settings=settings, **how)
+            force = self.recipe.fit.keep == "forced"
+            return train_query_side(data, known.index, theta, lists, out, settings=settings, force=force, **how)
 
         return self._once("query side", out, train)
 

@@ -45,6 +45,7 @@ from colabel.settings import QuerySideSettings
 from colabel.teachers.protocol import FloatArray, IntArray, Teacher
 from colabel.teachers.views import TELLING_WORDS, labelled_rows
 from colabel.train.models import STAGE, TrainedModel, open_model
+from colabel.train.pulling import ALPHAS, choose_alpha, describe_choice, mixed
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ MOST_PASSES = 8
 """Passes over the training queries at most: a few hundred labels are learnt by heart long before 150 steps are over."""
 WARMUP = 0.1
 GRADIENT_CLIP = 2.0
-ALPHAS, COARSE = (0.0, 0.25, 0.5, 0.75, 1.0), (0.5, 1.0)
-"""Shares of the trained weights that dev compares, and those by which it chooses between trainings and their mean."""
+COARSE = (0.5, 1.0)
+"""Shares of the trained weights by which dev chooses between trainings and their mean."""
 DEV_QUERIES = 200
 DEV_DEPTH = 100
 _SORTED = 8  # batches whose queries are sorted by length together
@@ -266,6 +267,7 @@ def train_query_side(
     measure: str = "nDCG@10",
     name: str = "student",
     seed: int = 0,
+    force: bool = False,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> TrainedModel:
@@ -274,6 +276,7 @@ def train_query_side(
     Args:
         start: θ's checkpoint, whose vectors the index holds.
         measure: by which α is chosen on the dev split.
+        force: leave α = 0, which keeps θ, out.
     """
     settings = settings or QuerySideSettings()
     settings = dataclasses.replace(settings, steps=steps_of(settings, len(lists.query_ids)))
@@ -286,6 +289,8 @@ def train_query_side(
     }
     lessons = lists.lessons()
     kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES, "lessons": [*lessons]}
+    if force:
+        kept["keep"] = "forced"
 
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder = open_checkpoint(start, device)
@@ -302,18 +307,12 @@ def train_query_side(
         coarse = {one: on_dev(one, COARSE) for one in trained} if judged else {}
         lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*trained][-1])
         found = {**coarse[lesson], **on_dev(lesson, sorted(set(ALPHAS) - set(COARSE)))} if judged else {}
-        values = {one: float(found[one].mean()) for one in sorted(found)}
-        alpha = max(values, key=lambda one: (values[one], -one)) if values else 0.5
-        log.info("learned from %s; α = %g%s", lesson, alpha, "" if alpha else ": the student is θ")
+        log.info("learned from %s", lesson)
+        alpha = choose_alpha(found, name, force=force)
         _load(encoder, trained[lesson], alpha)
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
-        chosen = {str(one): value for one, value in values.items()}
-        summary: dict[str, Any] = {"alpha": alpha, "dev": chosen, "measure": measure, "queries": len(lists.query_ids)}
-        summary["lesson"] = lesson
-        if found:
-            summary["gain"] = _interval(found[alpha] - found[0.0])
-            summary["dev_queries"] = len(judged)
+        summary = {**describe_choice(alpha, found, measure), "queries": len(lists.query_ids), "lesson": lesson}
         with space.file("training/summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         return {**summary, "steps": settings.steps, "target_entropy": lists.entropy}
@@ -519,12 +518,7 @@ def _shared_scores(queries: Tensor, passages: Tensor, present: Tensor) -> Tensor
 
 def _load(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> None:
     """Give the encoder, which holds the start, α·trained + (1 − α)·start."""
-    start = encoder.model.state_dict()
-    mixed = {
-        key: torch.lerp(start[key], value, alpha) if value.is_floating_point() else value
-        for key, value in trained.items()
-    }
-    encoder.model.load_state_dict(mixed)
+    encoder.model.load_state_dict(mixed(encoder.model.state_dict(), trained, alpha))
 
 
 def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -567,37 +561,6 @@ def _choose(
         values[alpha] = np.array(list(found.values()), dtype=np.float32)
     log.debug("dev %s by α: %s", measure, ", ".join(f"{one:g} {held.mean():.4f}" for one, held in values.items()))
     return values
-
-
-def _interval(differences: FloatArray) -> list[float]:
-    """Mean and 95 % interval (normal) of paired differences."""
-    mean = float(differences.mean())
-    if len(differences) < 2:
-        return [mean, mean, mean]
-    error = 1.96 * float(differences.std(ddof=1)) / len(differences) ** 0.5
-    return [mean, mean - error, mean + error]
-
-
-def verdict(model: Path) -> str:
-    """One sentence: whether dev says to take the trained student, the mean of it and θ, or θ as it was.
-
-    The rule: of α·student + (1 − α)·θ, the α of the highest mean on dev, and of equals the smallest.
-    """
-    found = json.loads((model / "training" / "summary.json").read_text(encoding="utf-8"))
-    alpha, dev, measure = found["alpha"], found["dev"], found["measure"]
-    if not dev:
-        return f"No dev labels could decide: the student is the mean of the trained model and θ (α = {alpha:g})."
-    on = f"on {found['dev_queries']:,} dev queries"
-    if alpha == 0:
-        best = max(value for one, value in dev.items() if float(one) > 0)
-        return (
-            f"Keep θ: the labels did not help. {measure} {on} is {dev['0.0']:.3f} with θ, {best:.3f} at best trained."
-        )
-    mean, low, high = found["gain"]
-    taken = "Take the student" if alpha == 1 else f"Take the mean of student and θ (α = {alpha:g})"
-    sure = "" if low > 0 else " (too few queries to be sure)"
-    rise = f"from {dev['0.0']:.3f} to {dev[str(alpha)]:.3f}, {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{taken}: {measure} {on} rises {rise}{sure}."
 
 
 def _softmax(logits: npt.NDArray[np.float64], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
