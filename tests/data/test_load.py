@@ -25,6 +25,17 @@ def test_extra_labels_replace_a_split(write_beir: WriteBeir, tmp_path: Path) -> 
     assert dataset.queries["q9"] == "another question"
 
 
+def test_binary_training_labels_stay_relevant_where_test_counts_from_a_higher_grade(
+    write_beir: WriteBeir, tmp_path: Path
+) -> None:
+    (tmp_path / "train.qrels").write_text("q1 0 d1 1\nq1 0 d2 0\n")
+    (tmp_path / "test.qrels").write_text("q2 0 d1 1\nq2 0 d2 2\n")
+    files = {split: str(tmp_path / f"{split}.qrels") for split in ("train", "test")}
+    dataset = load_dataset(DataSettings(source=str(write_beir()), labels=files, relevant_from=2, holdout=0.0))
+    assert dataset.positives("train") == {"q1": ("d1",)}
+    assert dataset.labels("test") == {"q2": {"d1": 1, "d2": 2}} and dataset.positives("test") == {"q2": ("d2",)}
+
+
 def test_unknown_places(tmp_path: Path) -> None:
     for source in ("nowhere", "hf:nowhere", "jsonl:nowhere", "pydocs:many", str(tmp_path)):
         with pytest.raises(UsageError):

@@ -14,7 +14,7 @@ from colabel.data.formats.base import Stream, nothing
 from colabel.data.formats.catalogue import read_before
 from colabel.data.formats.clicks import CLICKS, Clicks, is_query_log, read_clicks, read_query_log
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
-from colabel.data.splits import DEV, TRAIN, hide_labels, hold_out, leaks, split_names
+from colabel.data.splits import DEV, TEST, TRAIN, hide_labels, hold_out, leaks, split_names
 from colabel.data.text_lines import (
     BAD_GRADE,
     BEIR_COLUMNS,
@@ -67,14 +67,15 @@ def read_dataset(
     labels, hidden = read_labels(source, queries, passages.ids, problems, settings)
     had_dev = DEV in labels
     labels, hidden = _settle_splits(labels, hidden, queries, settings.holdout, problems)
+    relevant_from = relevance_cutoff(settings, source)[0]
     dataset = Dataset(
         name=source.name,
         passages=passages,
         queries=queries,
-        relevant_from=relevance_cutoff(settings, source)[0],
+        relevant_from=relevant_from,
         provenance=source.provenance,
         warnings=problems.summarise(),
-        _labels=labels,
+        _labels={split: held if split == TEST else _binary(held, relevant_from) for split, held in labels.items()},
         _hidden=hidden,
         dev_from_train=DEV in labels and not had_dev,
     )
@@ -216,6 +217,19 @@ def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
     if re.search(r"trec-dl|dl-?(19|20)(\b|-)", source.name.lower()):
         return 2, "the convention of TREC-DL"
     return 1, "the default"
+
+
+def _binary(labels: Qrels, relevant_from: int) -> Qrels:
+    """Labels to learn from: where none reaches the lowest relevant grade, those of grade 1 and more are relevant.
+
+    Clicks and known answers are all of grade 1, also where judged test queries count from grade 2.
+    """
+    if relevant_from <= 1 or any(grade >= relevant_from for held in labels.values() for grade in held.values()):
+        return labels
+    return {
+        query: {passage: relevant_from if grade >= 1 else grade for passage, grade in held.items()}
+        for query, held in labels.items()
+    }
 
 
 def _settle_splits(

@@ -58,7 +58,8 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_side import candidate_rows, train_query_side, training_lists, trusted_rows
+from colabel.train.query_lists import candidate_rows, lessons_for, trusted_rows
+from colabel.train.query_side import train_query_side
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Layout:
         self.plain_index, self.sweep, self.evaluation = out / "zero-shot", out / "sweep", out / "evaluation.json"
         self.theta, self.index, self.knowledge = own / "theta", own / "index", own / "knowledge"
         self.pairs, self.dev_ranking = own / "pairs", own / "rankings" / "dev"
-        self.probability = own / "probability"
+        self.probability, self.lessons = own / "probability", own / "lessons"
 
     @classmethod
     def of(cls, out: Path, seed: int | None = None) -> Layout:
@@ -138,8 +139,19 @@ class Layout:
 
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index"),
-    *("start", "zero-shot", "knowledge", "pairs", "rankings", "runs", "cross-encoders", "labels", "students", "hybrid"),
-    *("probability", "curve", "seed-*", "versions", "verdicts", "collections"),
+    *(
+        "start",
+        "zero-shot",
+        "knowledge",
+        "pairs",
+        "rankings",
+        "runs",
+        "cross-encoders",
+        "labels",
+        "lessons",
+        "students",
+    ),
+    *("hybrid", "probability", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""
 
@@ -478,26 +490,28 @@ class Stages:
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
             mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # a query finds its own source without learning
             trusted = trusted_rows(data)
-            lists = training_lists(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
+            lessons = lessons_for(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
             how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
-            force = self.recipe.fit.keep == "forced"
-            return train_query_side(data, known.index, theta, lists, out, settings=settings, force=force, **how)
+            how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
+            return train_query_side(data, known.index, bm25, theta, lessons, out, **how)
 
         return self._once("query side", out, train)
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
         """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.
 
-        It is the default weight where nobody asked the dev queries.
+        Without dev labels the weight is estimated from real training queries, or the default.
         """
         bm25, measure, out = self.bm25(data), self.recipe.fit.measure, self.at.hybrid(name)
         labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}  # they favour words
-        judged = data.labels_fingerprint(DEV) if labels else ""
+        known = [] if TRAIN not in data.splits else data.labels(TRAIN).items()
+        real = [data.queries[query] for query, held in known if TRAIN not in data.pseudo or not held]
+        judged = data.labels_fingerprint(DEV) if labels else fingerprint(real)
         spec = Spec("hybrid", {"measure": measure}, {"late": late.fingerprint, "bm25": bm25.fingerprint, "dev": judged})
 
         def fit(_: Workspace) -> Mapping[str, Any]:
-            queries, relevant = data.split_queries(DEV) if labels else {}, data.relevant_from
-            found = fit_weight(Hybrid(late, bm25), queries, labels, measure=measure, relevant_from=relevant)
+            how: dict[str, Any] = {"measure": measure, "relevant_from": data.relevant_from, "unlabelled": real}
+            found = fit_weight(Hybrid(late, bm25), data.split_queries(DEV) if labels else {}, labels, **how)
             values = {f"{weight:g}": value for weight, value in found.values.items()}
             return {"weight": found.weight, "queries": found.queries, "values": values}
 

@@ -9,7 +9,7 @@ z subtracts the mean and divides by the deviation of a view's scores over the qu
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +33,10 @@ WEIGHTS = tuple(step / 10 for step in range(11))
 """λ that :func:`fit_weight` tries."""
 DEFAULT_WEIGHT = 0.3
 """λ where no labels can tell. On cranfield the curve is flat from .2 to .6, on semanlink .6 is the best."""
-FEWEST_QUERIES = 20
-"""Labelled queries below which a fitted λ would be chance."""
+FEWEST_QUERIES, MOST_QUERIES = 20, 200
+"""Queries below which a fitted or estimated λ would be chance, and how many an estimate reads at most."""
+AGREED_PLACES, LEAST_AGREED, ESTIMATED = 10, 0.4, (0.1, 0.4)
+"""How agreement becomes λ, and the range of such a λ; see :func:`estimate_weight`."""
 
 
 class Hybrid:
@@ -150,8 +152,10 @@ def fit_weight(
     *,
     measure: str = "nDCG@10",
     relevant_from: int = 1,
+    unlabelled: Sequence[str] = (),
 ) -> FittedWeight:
-    """The λ that ranks labelled queries best, and the default where fewer than ``FEWEST_QUERIES`` are labelled.
+    """The λ that ranks labelled queries best; where fewer than ``FEWEST_QUERIES`` are labelled, an estimate from what
+    people ask (``unlabelled``), and the default where that is not known either.
 
     Each λ is judged by the mean over itself and its neighbours: on a hundred queries, the single best value is often
     chance, while the curve around it is not.
@@ -162,22 +166,55 @@ def fit_weight(
         if query in queries and any(grade >= relevant_from for grade in held.values())
     }
     if len(judged) < FEWEST_QUERIES:
-        return FittedWeight(DEFAULT_WEIGHT, len(judged), {})
-    ids = list(judged)
-    views = hybrid.views([queries[query] for query in ids], POOL)
-    values = {}
-    for weight in WEIGHTS:
+        few = len(unlabelled) < FEWEST_QUERIES
+        return FittedWeight(DEFAULT_WEIGHT if few else estimate_weight(hybrid, unlabelled), len(judged), {})
+    values = {weight: float(held.mean()) for weight, held in by_weight(hybrid, queries, judged, measure, relevant_from)}
+    return FittedWeight(best_weight(values), len(judged), values)
+
+
+def estimate_weight(hybrid: Hybrid, texts: Sequence[str]) -> float:
+    """λ without labels: the share of queries whose first passage by words late interaction has among its first ten,
+    less .4, and from .1 to .4.
+
+    Where the two agree, words are right and worth adding; where they do not, one of them misleads, and with an encoder
+    that knows the language that is words (docs/search.md has the collections that this was read from).
+    """
+    asked = list(texts)[:MOST_QUERIES]
+    late, _ = hybrid.late.rank(asked, AGREED_PLACES)
+    words, _ = hybrid.words.rank(asked, 1)
+    agreed = float(np.mean([first[0] in line for first, line in zip(words, late, strict=True)]))
+    return round(min(max(agreed - LEAST_AGREED, ESTIMATED[0]), ESTIMATED[1]), 2)
+
+
+def by_weight(
+    hybrid: Hybrid,
+    queries: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, int]],
+    measure: str,
+    relevant_from: int,
+    weights: Sequence[float] = WEIGHTS,
+) -> Iterator[tuple[float, FloatArray]]:
+    """Every λ with the measure of every labelled query; λ = 0 is late interaction alone."""
+    views = hybrid.views([queries[query] for query in labels], POOL)
+    for weight in weights:
         rows, scores = hybrid._best(views, weight, POOL)
         run = {
             query: {hybrid.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
-            for query, line, held in zip(ids, rows, scores, strict=True)
+            for query, line, held in zip(labels, rows, scores, strict=True)
         }
-        found = measure_run(judged, run, (measure,), relevant_from=relevant_from)[measure]
-        values[weight] = sum(found.values()) / len(found)
+        found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
+        yield weight, np.array(list(found.values()), dtype=np.float32)
+
+
+def best_weight(values: Mapping[float, float]) -> float:
+    """The λ around which the measure is highest, and of equals the smallest.
+
+    >>> best_weight({0.0: 0.5, 0.1: 0.7, 0.2: 0.7, 0.3: 0.7, 0.4: 0.6})
+    0.2
+    """
     curve = list(values.values())
     smooth = [sum(curve[max(0, i - 1) : i + 2]) / len(curve[max(0, i - 1) : i + 2]) for i in range(len(curve))]
-    best = max(range(len(WEIGHTS)), key=lambda place: (smooth[place], -WEIGHTS[place]))
-    return FittedWeight(WEIGHTS[best], len(judged), values)
+    return list(values)[max(range(len(curve)), key=lambda place: (smooth[place], -place))]
 
 
 def union(*rankings: IntArray) -> IntArray:

@@ -27,6 +27,7 @@ class LateInteraction:
 
     Args:
         student: a checkpoint whose query side was trained against this very index; None: the index's own model.
+        encoder: a model in memory that reads the queries instead.
         strict: refuse queries that the model cannot read, instead of a warning.
     """
 
@@ -36,6 +37,7 @@ class LateInteraction:
         name: str = "colbert",
         *,
         student: Path | None = None,
+        encoder: Encoder | None = None,
         strict: bool = False,
         progress: Progress = SILENT,
     ) -> None:
@@ -46,11 +48,13 @@ class LateInteraction:
         self.ids = index.store.ids
         self.fingerprint = index.fingerprint
         self._student = student
+        if encoder is not None:
+            self.encoder = encoder
         self._read: dict[tuple[str, ...], torch.Tensor] = {}
         if student is not None:
             manifest = read_manifest(student)
-            encoder = read_manifest(index.folder / "encoder")
-            if manifest.inputs.get("start") != encoder.inputs.get("weights"):
+            made_by = read_manifest(index.folder / "encoder")
+            if manifest.inputs.get("start") != made_by.inputs.get("weights"):
                 raise UsageError(
                     f"{student} was trained to search an index of another model than {index.folder}; "
                     "give it the index of its own run, or one that θ of this run has made"

@@ -352,7 +352,7 @@ class QuerySideSettings(Settings):
     section: ClassVar[str] = "query_side"
 
     steps: int = setting(
-        150, low=1, high=10_000_000, help="updates of the weights; at most 8 passes over the training queries are made"
+        500, low=1, high=10_000_000, help="updates of the weights; at most 8 passes over the training queries are made"
     )
     batch_queries: int = setting(32, low=1, high=4096, help="queries of a step")
     passages: int = setting(32, low=2, high=1024, help="candidates of each query in a step")

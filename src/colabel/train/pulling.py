@@ -89,7 +89,7 @@ def verdict(model: Path) -> str:
     alpha, dev, measure = found["alpha"], found["dev"], found["measure"]
     if not dev:
         return f"Nothing was measured on dev: the student is the mean of the trained model and θ (α = {alpha:g})."
-    again = ", ranked again" if found.get("reranked") else ""
+    again = ", ranked again" if found.get("reranked") else ", alone and with BM25" if found.get("with_words") else ""
     on, before = f"on {found['dev_queries']:,} dev queries{again}", dev["0.0"]
     if alpha == 0:
         best = max(value for one, value in dev.items() if float(one) > 0)

@@ -7,9 +7,9 @@ checkpoint that searches θ's index.
     loss = KL(target ‖ softmax(score / (T · spread)))
 
 ``spread`` is the deviation of θ's scores over a query's candidates: temperatures are in units of the scores they meet.
-Where there is a teacher, a second training learns the labels alone: which is better, or the mean of both, differs
-between collections, and dev decides. The trained weights are then pulled back towards the start: α·student + (1 − α)·θ,
-with the α of the highest measure on dev. α = 0 keeps θ.
+Where there is a teacher, there are several lessons, each trained from θ: which is best, or the mean of their weights,
+differs between collections, and dev decides. The trained weights are then pulled back towards the start:
+α·student + (1 − α)·θ, with the α of the highest measure on dev. α = 0 keeps θ.
 """
 
 from __future__ import annotations
@@ -23,38 +23,30 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint
-from colabel.collective import Knowledge
 from colabel.data import Dataset
-from colabel.data.pieces import with_labelled_pieces
-from colabel.data.splits import DEV, TRAIN, stable_fraction
+from colabel.data.splits import DEV, stable_fraction
 from colabel.encode import Encoder, open_checkpoint
 from colabel.encode.encoder import EncodedPassages, no_progress_bars
 from colabel.encode.weights import weights_fingerprint
 from colabel.errors import DataError
 from colabel.index import Index
-from colabel.measures import measure_run
 from colabel.progress import SILENT, Progress
-from colabel.ranking import Bm25, Ranking
-from colabel.ranking.hybrid import standardise, union
+from colabel.ranking import Bm25, Hybrid, LateInteraction
+from colabel.ranking.hybrid import WEIGHTS, best_weight, by_weight
 from colabel.settings import QuerySideSettings
-from colabel.teachers.protocol import FloatArray, IntArray, Teacher
-from colabel.teachers.views import TELLING_WORDS, labelled_rows
+from colabel.teachers.protocol import FloatArray, IntArray
 from colabel.train.models import STAGE, TrainedModel, open_model
 from colabel.train.pulling import ALPHAS, choose_alpha, describe_choice, mixed
+from colabel.train.query_lists import Lists
 
 log = logging.getLogger(__name__)
 
-THETA_CANDIDATES, WORD_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 50, 30
-"""Candidates of a training query: θ's first, BM25's first, and BM25's first for its labelled passages."""
 SHARED_PASSAGES = 96
 """Random passages of a step: without them, scores outside the lists drift and search collapses while the loss falls."""
-TARGET_ENTROPY = 0.5
-"""Mean entropy of the teacher's part of a target, as a share of that of a uniform one; it sets the temperature."""
 STUDENT_TEMPERATURE = 0.5
 MOST_PASSES = 8
 """Passes over the training queries at most: a few hundred labels are learnt by heart long before 150 steps are over."""
@@ -63,195 +55,16 @@ GRADIENT_CLIP = 2.0
 COARSE = (0.5, 1.0)
 """Shares of the trained weights by which dev chooses between trainings and their mean."""
 DEV_QUERIES = 200
-DEV_DEPTH = 100
 _SORTED = 8  # batches whose queries are sorted by length together
 _TIMED_STEPS = 3
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
-
-
-@dataclasses.dataclass(frozen=True)
-class Lists:
-    """What a query-side training learns from.
-
-    Attributes:
-        query_ids, texts: the training queries.
-        rows: their candidates, int64 [queries, n], −1 where there are fewer.
-        target: probability of each candidate, float32 [queries, n], rows sum to 1.
-        spread: deviation of θ's scores over a query's candidates, float32 [queries].
-        entropy: of the target, in nats, mean over queries.
-        fingerprint: names everything that the lists depend on.
-        trusted: which candidates people found not relevant, bool [queries, n]; None: none.
-        hard: the target by labels alone, 0 for queries without any; None: ``target`` is just that, or there are none.
-    """
-
-    query_ids: Sequence[str]
-    texts: Sequence[str]
-    rows: IntArray
-    target: FloatArray
-    spread: FloatArray
-    entropy: float
-    fingerprint: str
-    trusted: npt.NDArray[np.bool_] | None = None
-    hard: FloatArray | None = None
-
-    def lessons(self) -> dict[str, Lists]:
-        """What is trained: the target, and where it comes from a teacher and from labels, the labels alone."""
-        if self.hard is None:
-            return {"target": self}
-        known = np.flatnonzero(self.hard.any(axis=1))
-        labels = Lists(
-            [self.query_ids[one] for one in known.tolist()],
-            [self.texts[one] for one in known.tolist()],
-            self.rows[known],
-            self.hard[known],
-            self.spread[known],
-            self.entropy,
-            self.fingerprint,
-            None if self.trusted is None else self.trusted[known],
-        )
-        return {"teacher": self, "labels": labels}
-
-
-def training_lists(
-    queries: Mapping[str, str],
-    rows: IntArray,
-    start_scores: FloatArray,
-    positives: Mapping[str, Sequence[int]],
-    teacher: Teacher | None,
-    *,
-    label_mass: float,
-    trusted: Mapping[str, Sequence[int]] | None = None,
-) -> Lists:
-    """Targets over candidates: ``label_mass`` for the labelled passages, the rest shared out by the teacher.
-
-    Where ``label_mass`` is 0, the labelled passages are left out: the student learns what the teacher says of others.
-
-    Args:
-        queries: query id → text, in the order of ``rows``.
-        start_scores: θ's scores of the candidates.
-        positives: query id → rows of its labelled passages, which must be candidates; a query without any learns
-            from the teacher alone.
-        teacher: None: hard labels, all mass on the labelled passages.
-        trusted: query id → rows that people found not relevant: they get no mass, and stand in every list.
-    """
-    ids = list(queries)
-    labelled = np.array([np.isin(line, list(positives[one])) for one, line in zip(ids, rows, strict=True)])
-    labelled &= rows >= 0
-    known = np.asarray(labelled.any(axis=1))
-    for query, held in zip(ids, known, strict=True):
-        if held or (teacher is not None and not positives[query]):
-            continue
-        raise DataError(f"no labelled passage of the training query '{query}' is among its candidates")
-    free = (rows >= 0) & ~labelled
-    judged = None
-    if trusted:
-        judged = free & np.array([np.isin(line, trusted.get(one, ())) for one, line in zip(ids, rows, strict=True)])
-        free &= ~judged
-    hard = labelled / np.maximum(labelled.sum(axis=1, keepdims=True), 1)
-    if teacher is None:
-        target = hard
-    else:
-        soft = sharpened(teacher.scores(ids, rows), free, TARGET_ENTROPY)
-        mass = np.where(free.any(axis=1, keepdims=True), label_mass, 1.0) * known[:, None]
-        target = mass * hard + (1 - mass) * soft
-        if label_mass == 0:
-            rows = np.where(labelled & (mass == 0), -1, rows)
-    scores = np.where(free, start_scores, np.nan)
-    with np.errstate(invalid="ignore"):
-        spread = np.nan_to_num(np.nanstd(scores, axis=1), nan=1.0)
-    parts = [ids, list(queries.values()), rows.tolist(), np.round(target, 6).tolist()]
-    parts += [] if judged is None else [judged.tolist()]
-    return Lists(
-        ids,
-        list(queries.values()),
-        rows,
-        target.astype(np.float32),
-        np.maximum(spread, 1e-3).astype(np.float32),
-        float(_entropy(target).mean()),
-        fingerprint(parts),
-        judged,
-        hard.astype(np.float32) if teacher is not None and label_mass > 0 else None,
-    )
-
-
-def candidate_rows(
-    dataset: Dataset,
-    knowledge: Knowledge,
-    words: Bm25,
-    word_ranking: Ranking,
-    *,
-    split: str = TRAIN,
-    unlabelled: bool = False,
-) -> tuple[dict[str, str], IntArray, dict[str, list[int]]]:
-    """Training queries with a positive (id → text), their candidates int64 [queries, n], and rows of their positives.
-
-    With ``unlabelled``, queries of which nothing is known are among them. Candidates are the judged passages, θ's and
-    BM25's first ones, and what BM25 finds with the labelled passages' telling words.
-    """
-    store, ranked = knowledge.index.store, knowledge.ranking.query_ids
-    labelled_of = labelled_rows(dataset, knowledge.index, split)
-    found = {query: held for query, held in labelled_of.items() if ranked.row(query) >= 0}
-    if not found:
-        raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
-    if unlabelled:
-        unknown = [query for query, held in dataset.labels(split).items() if not held and ranked.row(query) >= 0]
-        found |= {query: [] for query in unknown}
-    queries = {query: dataset.queries[query] for query in sorted(found)}
-    labelled, trusted = [found[query] for query in queries], trusted_rows(dataset)
-    parts = [
-        _padded(labelled),
-        _padded([trusted.get(query, []) for query in queries]),
-        _padded([knowledge.ranking.query(query)[0][:THETA_CANDIDATES] for query in queries]),
-        _padded([word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries]),
-        words.rank_words(words.telling_words(labelled, TELLING_WORDS), NEIGHBOUR_CANDIDATES),
-    ]
-    ids = dataset.passages.ids
-    if ids.first_rows is not None:  # another piece of a labelled document is no negative
-        parts = [
-            np.stack([with_labelled_pieces(*one, ids) for one in zip(part, labelled, strict=True)]) for part in parts
-        ]
-    rows = union(*parts)
-    rows[(rows >= 0) & (store.lengths(rows) == 0)] = -1
-    return queries, rows, {query: found[query] for query in queries}
-
-
-def trusted_rows(dataset: Dataset) -> dict[str, list[int]]:
-    """Query id → rows of the passages that people found not relevant."""
-    ids = dataset.passages.ids
-    found = {query: ids.all_of(ids.rows(sorted(held))) for query, held in dataset.trusted.items()}
-    return {query: rows[rows >= 0].tolist() for query, rows in found.items()}
-
-
-def _padded(lines: Sequence[Sequence[int] | npt.NDArray[np.integer]]) -> IntArray:
-    rows = np.full((len(lines), max(map(len, lines), default=0)), -1, dtype=np.int64)
-    for place, line in enumerate(lines):
-        rows[place, : len(line)] = line
-    return rows
-
-
-def sharpened(scores: FloatArray, free: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.float64]:
-    """softmax(z / T) over ``free``, with the one T at which its mean entropy is ``share`` of a uniform target's.
-
-    z are the scores standardised per query, so that neither their scale nor their offset matters.
-    """
-    known = free & np.isfinite(scores)
-    z = standardise(scores, known).astype(np.float64)
-    widest = np.log(np.maximum(known.sum(axis=1), 2))
-    low, high = 1e-3, 1e3
-    for _ in range(50):
-        temperature = np.sqrt(low * high)
-        if (_entropy(_softmax(z / temperature, known)) / widest).mean() > share:
-            high = temperature
-        else:
-            low = temperature
-    return _softmax(z / low, known)
 
 
 def steps_of(settings: QuerySideSettings, queries: int) -> int:
     """Steps of a training: those of the settings, and no more than ``MOST_PASSES`` passes over its queries.
 
     >>> steps_of(QuerySideSettings(), 121), steps_of(QuerySideSettings(), 5000)
-    (32, 150)
+    (32, 500)
     """
     return min(settings.steps, MOST_PASSES * -(-queries // settings.batch_queries))
 
@@ -259,10 +72,12 @@ def steps_of(settings: QuerySideSettings, queries: int) -> int:
 def train_query_side(
     dataset: Dataset,
     index: Index,
+    words: Bm25,
     start: Path,
-    lists: Lists,
+    lessons: Mapping[str, Lists],
     out: Path,
     *,
+    trained: Path,
     settings: QuerySideSettings | None = None,
     measure: str = "nDCG@10",
     name: str = "student",
@@ -274,51 +89,82 @@ def train_query_side(
     """Train a student that searches ``index``; without labelled dev queries, it is the mean of its lessons and α 0.5.
 
     Args:
+        words: BM25 over the same passages: the student is to be good alone and together with it.
         start: θ's checkpoint, whose vectors the index holds.
-        measure: by which α is chosen on the dev split.
+        lessons: by name, what is trained, each from θ.
+        trained: a folder for the weights of each lesson, which students share.
+        measure: by which lesson and α are chosen on the dev split.
         force: leave α = 0, which keeps θ, out.
     """
     settings = settings or QuerySideSettings()
-    settings = dataclasses.replace(settings, steps=steps_of(settings, len(lists.query_ids)))
-    judged = _judged(dataset)
+    dev = _dev_queries(dataset, measure)
     inputs = {
         "start": weights_fingerprint(str(start)),
         "index": index.fingerprint,
-        "lists": lists.fingerprint,
-        "dev": fingerprint([sorted(judged.items()), measure]),
+        "words": words.fingerprint,
+        "lists": fingerprint([one.fingerprint for one in lessons.values()]),
+        "dev": fingerprint([sorted(dev.labels.items()), measure]),
     }
-    lessons = lists.lessons()
     kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES, "lessons": [*lessons]}
     if force:
         kept["keep"] = "forced"
 
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder = open_checkpoint(start, device)
-        trained = {
-            one: _Training(encoder, index.store, held, settings, seed).run(progress) for one, held in lessons.items()
+        weights = {
+            one: _lesson(encoder, index, start, held, trained, settings, seed, progress)
+            for one, held in lessons.items()
         }
-        if len(trained) > 1:
-            trained["both"] = _mean(list(trained.values()))
-        texts = {query: dataset.queries[query] for query in judged}
+        if len(weights) > 1:
+            weights["mean"] = _mean(list(weights.values()))
 
         def on_dev(one: str, alphas: Sequence[float]) -> dict[float, FloatArray]:
-            return _choose(encoder, index, trained[one], texts, judged, measure, dataset.relevant_from, alphas)
+            return {alpha: _on_dev(encoder, weights[one], alpha, index, words, dev) for alpha in alphas}
 
-        coarse = {one: on_dev(one, COARSE) for one in trained} if judged else {}
-        lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*trained][-1])
-        found = {**coarse[lesson], **on_dev(lesson, sorted(set(ALPHAS) - set(COARSE)))} if judged else {}
+        coarse = {one: on_dev(one, COARSE) for one in weights} if dev.labels else {}
+        lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*weights][-1])
+        found = {**coarse[lesson], **on_dev(lesson, sorted(set(ALPHAS) - set(COARSE)))} if dev.labels else {}
         log.info("learned from %s", lesson)
         alpha = choose_alpha(found, name, force=force)
-        _load(encoder, trained[lesson], alpha)
+        encoder.model.load_state_dict(_pulled(encoder, weights[lesson], alpha))
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
-        summary = {**describe_choice(alpha, found, measure), "queries": len(lists.query_ids), "lesson": lesson}
+        queries = sum(len(one.query_ids) for one in lessons.values())
+        summary = {**describe_choice(alpha, found, measure), "queries": queries, "lesson": lesson}
+        summary["with_words"] = len(dev.weights) > 1
         with space.file("training/summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        return {**summary, "steps": settings.steps, "target_entropy": lists.entropy}
+        entropy = {one: held.entropy for one, held in lessons.items()}
+        return {**summary, "steps": settings.steps, "target_entropy": entropy}
 
     build(out, Spec(STAGE, kept, inputs, seed=seed), write)
     return open_model(out)
+
+
+def _lesson(
+    encoder: Encoder,
+    index: Index,
+    start: Path,
+    lists: Lists,
+    trained: Path,
+    settings: QuerySideSettings,
+    seed: int,
+    progress: Progress,
+) -> dict[str, Tensor]:
+    """The weights that a lesson trains, kept in a folder of their own: another student may learn the same."""
+    settings = dataclasses.replace(settings, steps=steps_of(settings, len(lists.query_ids)))
+    inputs = {"start": weights_fingerprint(str(start)), "index": index.fingerprint, "lists": lists.fingerprint}
+    out = trained / fingerprint([inputs, settings.as_dict(), seed])[:16]
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        weights = _Training(encoder, index.store, lists, settings, seed).run(progress)
+        with space.file("weights.pt") as path:
+            torch.save(weights, path)
+        return {"steps": settings.steps, "queries": len(lists.query_ids)}
+
+    build(out, Spec("lesson", {**settings.as_dict(), "shared": SHARED_PASSAGES}, inputs, seed=seed), write)
+    found: dict[str, Tensor] = torch.load(out / "weights.pt", weights_only=True)
+    return found
 
 
 def step_seconds(
@@ -331,7 +177,7 @@ def step_seconds(
     """How long a step takes on this machine: a few real ones over a sample, after which the encoder is as before."""
     rows = np.tile(np.arange(len(passages.offsets) - 1), (len(queries), 1))
     target = np.full(rows.shape, 1.0 / rows.shape[1], dtype=np.float32)
-    lists = Lists(queries, queries, rows, target, np.ones(len(queries), np.float32), 0.0, "")
+    lists = Lists(queries, queries, rows, target, np.ones(len(queries), np.float32))
     ticks = _Ticks(clock)
     few = dataclasses.replace(settings, steps=_TIMED_STEPS + 1)
     _Training(encoder, _Sample(passages), lists, few, 0).run(ticks)
@@ -395,7 +241,7 @@ class _Training:
         self.filled = np.flatnonzero(lengths > 0)
 
     def run(self, progress: Progress) -> dict[str, Tensor]:
-        """Train and return the weights; the encoder has its own again."""
+        """Train and return the trained weights; the encoder has its own again."""
         model, settings = self.encoder.model, self.settings
         start = {key: value.clone() for key, value in model.state_dict().items()}
         weights = [one for key, one in model.named_parameters() if "embeddings" not in key]
@@ -416,7 +262,7 @@ class _Training:
             optimiser.step()
             task.advance()
         task.close()
-        trained = {key: value.detach().clone() for key, value in model.state_dict().items()}
+        trained = {key: one.detach().clone() for key, one in model.named_parameters() if "embeddings" not in key}
         model.load_state_dict(start)
         return trained
 
@@ -516,61 +362,48 @@ def _shared_scores(queries: Tensor, passages: Tensor, present: Tensor) -> Tensor
     return torch.einsum("nkd,kd->nk", chosen, flat).view(n, b, length).sum(dim=2).T
 
 
-def _load(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> None:
-    """Give the encoder, which holds the start, α·trained + (1 − α)·start."""
-    encoder.model.load_state_dict(mixed(encoder.model.state_dict(), trained, alpha))
+def _pulled(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> dict[str, Tensor]:
+    """All weights of a model that holds the start, with α·trained + (1 − α)·start where they were trained."""
+    start = encoder.model.state_dict()
+    return {**start, **mixed(start, trained, alpha)}
 
 
 def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {
-        key: torch.stack([state[key] for state in states]).mean(dim=0) if value.is_floating_point() else value
-        for key, value in states[0].items()
-    }
+    return {key: torch.stack([state[key] for state in states]).mean(dim=0) for key in states[0]}
 
 
-def _judged(dataset: Dataset) -> dict[str, dict[str, int]]:
-    """Labels of the dev queries on which α is chosen: those with a relevant passage, drawn by their ids."""
-    if DEV not in dataset.splits:
-        return {}
-    drawn = sorted(dataset.positives(DEV), key=lambda query: stable_fraction(query, "alpha"))[:DEV_QUERIES]
-    return {query: dict(dataset.labels(DEV)[query]) for query in drawn}
+@dataclasses.dataclass(frozen=True)
+class _Dev:
+    """The dev queries that decide: those with a relevant passage, drawn by their ids; none without labels."""
+
+    texts: Mapping[str, str]
+    labels: Mapping[str, Mapping[str, int]]
+    measure: str
+    relevant_from: int
+    weights: Sequence[float]
+    """Of BM25; those made of passages favour words and are searched without it."""
 
 
-def _choose(
-    encoder: Encoder,
-    index: Index,
-    trained: Mapping[str, Tensor],
-    texts: Mapping[str, str],
-    labels: Mapping[str, Mapping[str, int]],
-    measure: str,
-    relevant_from: int,
-    alphas: Sequence[float],
-) -> dict[float, FloatArray]:
-    """The measure of every dev query with every α, by searching the whole index."""
+def _dev_queries(dataset: Dataset, measure: str) -> _Dev:
+    known = dataset.positives(DEV) if DEV in dataset.splits else {}
+    drawn = sorted(known, key=lambda query: stable_fraction(query, "alpha"))[:DEV_QUERIES]
+    labels = {query: dict(dataset.labels(DEV)[query]) for query in drawn}
+    texts = {query: dataset.queries[query] for query in drawn}
+    return _Dev(texts, labels, measure, dataset.relevant_from, (0.0,) if DEV in dataset.pseudo else WEIGHTS)
+
+
+def _on_dev(
+    encoder: Encoder, trained: Mapping[str, Tensor], alpha: float, index: Index, words: Bm25, dev: _Dev
+) -> FloatArray:
+    """The measure of every dev query with an α: mean over late interaction alone and the best hybrid with BM25.
+
+    Alone, a student is compared with θ; together is how people search, and the two do not always agree.
+    """
     start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
-    values = {}
-    for alpha in alphas:
-        _load(encoder, trained, alpha)
-        rows, scores = index.search(encoder.encode_queries([texts[one] for one in labels]).vectors, DEV_DEPTH)
-        encoder.model.load_state_dict(start)
-        run = {
-            query: {index.store.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
-            for query, line, held in zip(labels, rows, scores, strict=True)
-        }
-        found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
-        values[alpha] = np.array(list(found.values()), dtype=np.float32)
-    log.debug("dev %s by α: %s", measure, ", ".join(f"{one:g} {held.mean():.4f}" for one, held in values.items()))
-    return values
-
-
-def _softmax(logits: npt.NDArray[np.float64], known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    masked = np.where(known, logits, -np.inf)
-    highest = masked.max(axis=1, keepdims=True, initial=-1e300)
-    weights = np.where(known, np.exp(masked - highest), 0.0)
-    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
-
-
-def _entropy(target: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Entropy of each line, in nats."""
-    held = np.maximum(np.asarray(target, dtype=np.float64), 1e-300)
-    return np.asarray(-(target * np.log(held)).sum(axis=1))
+    encoder.model.load_state_dict(_pulled(encoder, trained, alpha))
+    both = Hybrid(LateInteraction(index, encoder=encoder), words)
+    found = dict(by_weight(both, dev.texts, dev.labels, dev.measure, dev.relevant_from, dev.weights))
+    encoder.model.load_state_dict(start)
+    weight = best_weight({one: float(held.mean()) for one, held in found.items()})
+    log.debug("dev: α %g late %.4f hybrid %.4f (λ %g)", alpha, found[0.0].mean(), found[weight].mean(), weight)
+    return np.asarray((found[0.0] + found[weight]) / 2, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Training of the query encoder alone."""
+"""What the query encoder is trained from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colabel.errors import DataError
-from colabel.train.query_side import sharpened, training_lists
+from colabel.train.query_lists import lessons_for, sharpened
 
 ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
 QUERIES = {"a": "ice", "b": "water"}
@@ -26,20 +26,26 @@ class Says:
         return np.where(rows >= 0, self._scores, -np.inf).astype(np.float32)
 
 
+def taught(teacher: Says) -> np.ndarray:
+    return lessons_for(QUERIES, ROWS, PHI, POSITIVES, teacher, label_mass=0.4)["teacher"].target  # type: ignore[arg-type]
+
+
 def test_hard_labels_share_all_mass_among_the_labelled() -> None:
-    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4)  # type: ignore[arg-type]
+    lists = lessons_for(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4)["labels"]
     assert lists.target.tolist() == [[1, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0]]
 
 
 def test_a_teacher_shares_out_what_labels_leave() -> None:
-    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4)  # type: ignore[arg-type]
+    lists = lessons_for(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4)["teacher"]  # type: ignore[arg-type]
     np.testing.assert_allclose(lists.target.sum(axis=1), 1.0, rtol=1e-5)
     assert lists.target[0, 0] == pytest.approx(0.4) and lists.target[1, 1:3].tolist() == pytest.approx([0.2, 0.2])
     assert lists.target[0, 1] > lists.target[0, 2] > lists.target[0, 3] > 0 == lists.target[0, 4]
 
 
 def test_without_mass_labelled_passages_are_left_out() -> None:
-    lists = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.0)  # type: ignore[arg-type]
+    lessons = lessons_for(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.0)  # type: ignore[arg-type]
+    lists = lessons["teacher"]
+    assert list(lessons) == ["teacher"]
     assert lists.rows.tolist() == [[-1, 5, 7, 9, -1], [1, -1, -1, 6, 8]]
     assert (lists.target[lists.rows < 0] == 0).all()
     np.testing.assert_allclose(lists.target.sum(axis=1), 1.0, rtol=1e-5)
@@ -47,23 +53,20 @@ def test_without_mass_labelled_passages_are_left_out() -> None:
 
 def test_labels_are_a_lesson_of_their_own_beside_a_teacher() -> None:
     unknown = {**POSITIVES, "a": []}
-    lists = training_lists(QUERIES, ROWS, PHI, unknown, Says(PHI), label_mass=0.4)  # type: ignore[arg-type]
-    assert lists.target[0].argmax() == 0 and (lists.target[0, :4] > 0).all(), "no label: the teacher alone"
-    lessons = lists.lessons()
-    assert list(lessons) == ["teacher", "labels"] and lessons["labels"].query_ids == ["b"]
-    assert lessons["labels"].target.tolist() == [[0, 0.5, 0.5, 0, 0]] and lessons["labels"].hard is None
-    alone = training_lists(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4)  # type: ignore[arg-type]
-    assert list(alone.lessons()) == ["target"]
+    lessons = lessons_for(QUERIES, ROWS, PHI, unknown, Says(PHI), label_mass=0.4)  # type: ignore[arg-type]
+    taught, labels = lessons["teacher"], lessons["labels"]
+    assert taught.target[0].argmax() == 0 and (taught.target[0, :4] > 0).all(), "no label: the teacher alone"
+    assert labels.query_ids == ["b"] and labels.target.tolist() == [[0, 0.5, 0.5, 0, 0]]
+    alone = lessons_for({"b": "water"}, ROWS[1:], PHI[1:], POSITIVES, None, label_mass=0.4)["labels"]
+    assert alone.fingerprint == labels.fingerprint, "students share the training"
     with pytest.raises(DataError, match="'a'"):
-        training_lists(QUERIES, ROWS, PHI, unknown, None, label_mass=0.4)  # type: ignore[arg-type]
+        lessons_for(QUERIES, ROWS, PHI, unknown, None, label_mass=0.4)
 
 
 def test_neither_scale_nor_offset_of_a_teacher_matters() -> None:
-    expected = training_lists(QUERIES, ROWS, PHI, POSITIVES, Says(PHI), label_mass=0.4).target  # type: ignore[arg-type]
+    expected = taught(Says(PHI))
     for factor, offset in ((100.0, 0.0), (0.01, 30.0), (7.0, -3.0)):
-        teacher = Says(factor * PHI + offset)
-        found = training_lists(QUERIES, ROWS, PHI, POSITIVES, teacher, label_mass=0.4).target  # type: ignore[arg-type]
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        np.testing.assert_allclose(taught(Says(factor * PHI + offset)), expected, atol=1e-4)
 
 
 def test_the_temperature_is_set_by_the_entropy() -> None:
