@@ -31,7 +31,7 @@ def small_recipe(folder: Path, model: Path) -> Recipe:
         labels=LabelSettings(candidates=10),
         train=TrainSettings(steps=2, batch_queries=2),
         distil=DistilSettings(steps=2, batch_queries=2, passages=3),
-        fit=FitSettings(evaluate_every=1, evaluate_queries=2),
+        fit=FitSettings(evaluate_every=1, evaluate_queries=2, keep="best"),  # else most students would be θ itself
         cross_encoder=CrossEncoderSettings(
             models=(str(model), f"{model}:1"), steps=2, batch_queries=2, negatives=2, max_length=48
         ),

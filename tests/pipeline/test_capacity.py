@@ -25,6 +25,9 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     evaluations = (1 + 2) * 40  # two dev queries have 200 passages, and there are 40
     assert found["distil"] == pytest.approx((2 * 2 * 3 * 3.2 + evaluations) / 100)
     assert found["train"] == pytest.approx((2 * 2 * 2 * 3.2 + evaluations) / 100)
+    pulled = replace(recipe, fit=replace(recipe.fit, keep="pulled"))  # three more evaluations, of students alone
+    more = stage_seconds(pulled, system, data, RATES, whole_run=True)
+    assert more["distil"] - found["distil"] == pytest.approx(3 * 40 / 100) and more["train"] == found["train"]
     search = 1 / 200 + 40 * 50 / 1e6
     assert found["cross-encoder"] == 0.0
     assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)

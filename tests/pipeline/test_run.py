@@ -74,27 +74,31 @@ def test_a_run_ends_with_an_evaluation_and_a_student(recipe: Recipe, finished: P
     model = MultiVectorEncoder(str(result.student), device="cpu")
     assert model.encode_query(["ice"])[0].shape[-1] == 16
     assert "| β | 0.5 |" in (result.student / "README.md").read_text()
-    summary = json.loads((result.student / "training" / "summary.json").read_text())
-    assert result.verdict == verdict(result.student) and set(summary["dev"]) == {"0.0", "0.25", "0.5", "0.75", "1.0"}
-    assert result.report is not None and by_alpha(result.student) in result.report.with_suffix(".md").read_text()
     evaluation = json.loads((finished / "evaluation.json").read_text())
     assert list(evaluation["means"]) == systems
 
 
-def test_force_takes_a_student_whatever_dev_says(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+def test_dev_decides_how_much_of_a_student_is_taken_unless_forced(
+    recipe: Recipe, finished: Path, tmp_path: Path
+) -> None:
     shutil.copytree(finished, tmp_path / "run")
-    theta = (tmp_path / "run" / "theta" / "manifest.json").read_bytes()
-    result = run(recipe, tmp_path / "run", teacher="collective", force=True)
-    summary = json.loads((result.student / "training" / "summary.json").read_text())
-    assert summary["alpha"] > 0 and result.verdict[:4] == "Take", "taken, or taken although"
-    assert (tmp_path / "run" / "theta" / "manifest.json").read_bytes() == theta, "nothing but the student changes"
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["fit"]["keep"] == "forced"
-    best = replace(recipe, fit=replace(recipe.fit, keep="best"))
-    assert forced(best) == best, "dev has no say there"
+    pulled = replace(recipe, fit=replace(recipe.fit, keep="pulled"))
+    theta, model = (tmp_path / "run" / name / "manifest.json" for name in ("theta", "students/collective-0.5/model"))
+    before = theta.read_bytes(), model.read_bytes()
+    result = run(pulled, tmp_path / "run", teacher="collective")
+    assert theta.read_bytes() == before[0] and model.read_bytes() != before[1], "nothing but the student changes"
+    assert list(read_manifest(result.student).counts["dev"]) == ["0.0", "0.25", "0.5", "0.75", "1.0"]
+    assert result.verdict == verdict(result.student) != "" and result.report is not None
+    assert by_alpha(result.student) in result.report.with_suffix(".md").read_text()
+    result = run(pulled, tmp_path / "run", teacher="collective", force=True)
+    assert read_manifest(result.student).counts["alpha"] > 0 and result.verdict.startswith("Take")
+    assert theta.read_bytes() == before[0]
+    assert forced(recipe) == recipe, "dev has no say where fit.keep is 'best'"
 
 
 def test_force_takes_a_student_of_the_query_side(recipe: Recipe, tmp_path: Path) -> None:
-    result = run(recipe, tmp_path / "run", teacher="hard-query", force=True)
+    pulled = replace(recipe, fit=replace(recipe.fit, keep="pulled"))
+    result = run(pulled, tmp_path / "run", teacher="hard-query", force=True)
     found = read_manifest(result.student)
     assert found.settings["keep"] == "forced" and found.counts["alpha"] > 0 and result.verdict.startswith("Take")
 

@@ -53,7 +53,7 @@ def test_the_verdict_says_what_dev_decided(tmp_path: Path) -> None:
     assert said(tmp_path, 1.0, found) == (
         "Take the student: nDCG@10 on 2 dev queries rises from 0.500 to 0.560, +0.060 [+0.060, +0.060]."
     )
-    assert "on 2 dev queries, ranked again rises" in said(tmp_path, 1.0, found, reranked=100)
+    assert "on 2 dev queries, ranked again, rises" in said(tmp_path, 1.0, found, reranked=100)
     assert "0.500 with 0, 0.540 with 0.5, 0.560 with 1" in by_alpha(tmp_path)
     assert "mean of student and θ (α = 0.5)" in said(tmp_path, 0.5, found)
     assert "too few queries" in said(tmp_path, 0.5, found, gain=[0.04, -0.01, 0.09])
@@ -61,6 +61,7 @@ def test_the_verdict_says_what_dev_decided(tmp_path: Path) -> None:
     assert said(tmp_path, 0.0, harmful).startswith("Keep θ") and "0.450 at best" in said(tmp_path, 0.0, harmful)
     assert said(tmp_path, 0.5, harmful).startswith("Taken although dev says to keep θ: the mean")
     assert "falls from 0.500 to 0.450, -0.050" in said(tmp_path, 0.5, harmful)
+    assert said(tmp_path, 0.5, values(a0=0.5, a50=0.5)).endswith("stays at 0.500.")
     assert "Nothing was measured on dev" in said(tmp_path, 0.5, {}) and by_alpha(tmp_path) == ""
     (tmp_path / "training" / "summary.json").write_text(json.dumps({"kept_step": 3}))
     assert verdict(tmp_path) == by_alpha(tmp_path) == "", "fit.keep = best, or a model of an earlier version"

@@ -299,10 +299,11 @@ def pull_back(model: MultiVectorEncoder, job: Job, folder: Path, kept: int) -> d
     start = load_checkpoint(str(job.start), "cpu").state_dict()
     trained = {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
     evaluator, values = job.evaluator, {}
-    for alpha in ALPHAS if evaluator is not None else ():
-        model.load_state_dict(mixed(start, trained, alpha))
-        names = {0.0: 0, 1.0: kept}
-        values[alpha] = evaluator.values(model, folder / CHECKPOINTS, names.get(alpha, f"{kept}-alpha-{alpha}"))
+    names: dict[float, object] = {0.0: 0, 1.0: kept}
+    for alpha in ALPHAS:
+        if evaluator is not None:
+            model.load_state_dict(mixed(start, trained, alpha))
+            values[alpha] = evaluator.values(model, folder / CHECKPOINTS, names.get(alpha, f"{kept}-alpha-{alpha}"))
     alpha = choose_alpha(values, job.what, force=job.fit.keep == "forced")
     model.load_state_dict(mixed(start, trained, alpha))
     found = describe_choice(alpha, values, job.fit.measure if values else None)

@@ -89,7 +89,7 @@ def verdict(model: Path) -> str:
     alpha, dev, measure = found["alpha"], found["dev"], found["measure"]
     if not dev:
         return f"Nothing was measured on dev: the student is the mean of the trained model and θ (α = {alpha:g})."
-    again = ", ranked again" if found.get("reranked") else ", alone and with BM25" if found.get("with_words") else ""
+    again = ", ranked again," if found.get("reranked") else ", alone and with BM25," if found.get("with_words") else ""
     on, before = f"on {found['dev_queries']:,} dev queries{again}", dev["0.0"]
     if alpha == 0:
         best = max(value for one, value in dev.items() if float(one) > 0)
@@ -101,8 +101,8 @@ def verdict(model: Path) -> str:
     change = f"from {before:.3f} to {dev[str(alpha)]:.3f}, {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
     taken = "the student" if alpha == 1 else f"the mean of student and θ (α = {alpha:g})"
     if mean <= 0:
-        moves = "falls" if mean < 0 else "stays"
-        return f"Taken although dev says to keep θ: {taken}. {measure} {on} {moves} {change}."
+        moves = f"falls {change}" if mean < 0 else f"stays at {before:.3f}"
+        return f"Taken although dev says to keep θ: {taken}. {measure} {on} {moves}."
     sure = "" if low > 0 else " (too few queries to be sure)"
     return f"Take {taken}: {measure} {on} rises {change}{sure}."
 
