@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from colabel.findings import read_study
+from colabel.pipeline.preflight import noted_recipe
+from colabel.pipeline.study import Study
+
 Call = Callable[..., tuple[int, str, str]]
 TINY = {
     **{"encoder.dimension": 16, "encoder.query_length": 12, "encoder.passage_length": 24, "encoder.device": "cpu"},
@@ -98,6 +102,25 @@ def test_run_takes_a_collection_that_nobody_labelled(
     assert (code, "p5" in out) == (0, True), err
     code, _, err = call("run", *data, "--out", "runs/mine")
     assert (code, "everything is up to date" in err) == (0, True), err
+
+
+def test_a_bootstrapped_row_sees_no_label_and_no_query_of_training(
+    tiny_model: Path, tmp_path: Path, call: Call
+) -> None:
+    write_shop(tmp_path)
+    small = ("query_side.steps=1", "query_side.batch_queries=4", "pseudo.queries=40", "study.sweep=false")
+    rows = 'study.systems=["bm25", "zero-shot", "bootstrap", "hybrid-bootstrap"]'
+    given = [part for one in (*small, rows) for part in ("--set", one)]
+    shop = (tmp_path / "products.csv", "--clicks", tmp_path / "clicks.csv", "--columns", "title=product")
+    code, _, err = call("study", *shop, *settings(tiny_model), *given, "--out", tmp_path / "study")
+    assert (code, "failed" in err) == (0, False), err
+    found = read_study(tmp_path / "study")
+    assert [one.slug for one in found.finished] == ["bm25", "zero-shot", "bootstrap", "hybrid-bootstrap"]
+    with Study(noted_recipe(tmp_path / "study")[0], tmp_path / "study").stages as stages:
+        data, seen = stages.dataset(), stages.without_labels().dataset()
+    asked = {text for split in ("train", "dev") for text in data.split_queries(split).values()}
+    assert asked and not asked & set(seen.queries.values())
+    assert set(seen.pseudo) == {"train", "dev"} and seen.labels("test") == data.labels("test")
 
 
 def test_a_query_log_teaches_beside_queries_made_of_passages(tiny_model: Path, tmp_path: Path, call: Call) -> None:

@@ -169,3 +169,10 @@ def with_hidden_labels(dataset: Dataset) -> Dataset:
     """The dataset with every label visible: for the ceiling of a study, which no product may be trained on."""
     merged = {query: {**held, **dataset._hidden.get(query, {})} for query, held in dataset.labels(TRAIN).items()}
     return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: merged}, _hidden={})
+
+
+def without_labels(dataset: Dataset) -> Dataset:
+    """The passages, and the test queries with their labels: all that a system without labels may know."""
+    labels = {TEST: dataset.labels(TEST)} if TEST in dataset.splits else {}
+    queries = dataset.split_queries(TEST) if labels else {}
+    return dataclasses.replace(dataset, queries=queries, _labels=labels, _hidden={}, trusted={})

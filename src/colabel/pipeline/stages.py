@@ -22,7 +22,7 @@ import numpy.typing as npt
 from colabel.artefacts import Builder, Spec, Stale, Workspace, fingerprint, write_json
 from colabel.collective import Knowledge, collect
 from colabel.data import Dataset, PassageTable, has_training_labels, load_dataset, with_training_queries
-from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels
+from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels, without_labels
 from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
@@ -96,7 +96,7 @@ class Layout:
     """
 
     def __init__(self, out: Path, own: Path) -> None:
-        self.out, self.own = out, own
+        self.out, self.own, self.rankings = out, own, out / "rankings"
         self.data, self.encoder, self.bm25 = out / "data", out / "start", out / "bm25"
         self.plain_index, self.sweep, self.evaluation = out / "zero-shot", out / "sweep", out / "evaluation.json"
         self.theta, self.index, self.knowledge = own / "theta", own / "index", own / "knowledge"
@@ -110,7 +110,7 @@ class Layout:
 
     def bm25_ranking(self, split: str) -> Path:
         """BM25's ranking of a split's queries."""
-        return self.out / "rankings" / f"bm25-{split}"
+        return self.rankings / f"bm25-{split}"
 
     def run(self, name: str) -> Path:
         """A system's ranking of the test queries."""
@@ -235,12 +235,29 @@ class Stages:
         self._how: dict[str, Any] = {"device": recipe.encoder.device, "progress": progress}
         self._engine: list[Engine] = []
         self._scratch: list[Path] = []
+        self._data: Dataset | None = None
 
     def with_seed(self, seed: int, at: Layout) -> Stages:
         """The stages of another seed, which share data, engine and memory with these."""
         other = Stages(self.recipe, at, seed, self.progress, builder=self.builder)
         other._engine, other._scratch = self._engine, self._scratch
         return other
+
+    def without_labels(self) -> Stages:
+        """The stages of the same seed for a system that sees no labels: the plain encoder is θ, and its queries are
+        made of the passages."""
+
+        def make() -> Stages:
+            at = Layout(self.at.out, self.at.own / "bootstrap")
+            at.rankings = at.own / "rankings"
+            at.index = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
+            recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
+            other = Stages(recipe, at, self.seed, self.progress, builder=self.builder, pseudo=True)
+            other._engine, other._scratch = self._engine, self._scratch
+            other._data = training_data(without_labels(self.dataset()), recipe)
+            return other
+
+        return self.builder.once(self.at.own / "bootstrap", make)
 
     def __enter__(self) -> Self:
         self.builder.__enter__()
@@ -278,6 +295,8 @@ class Stages:
 
     def dataset(self) -> Dataset:
         """The collection with its visible labels, and what people judged."""
+        if self._data is not None:
+            return self._data
         data = self.recipe.data
 
         def make() -> Dataset:

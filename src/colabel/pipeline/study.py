@@ -489,9 +489,12 @@ class Study(Rows):
         do = self.at_seed(self.recipe.seed if seed is None else seed)
         if not system.needs:
             return do.bm25(self.dataset)
+        inner = parse_system(system.hybrid_of) if system.hybrid_of else system
+        if inner.unlabelled:
+            do = do.without_labels()
         if system.hybrid_of:
-            late = self.ranker(parse_system(system.hybrid_of), do.seed)
-            return do.hybrid(self.dataset, cast(LateInteraction, late), system.slug)
+            late = self.ranker(inner, do.seed)
+            return do.hybrid(do.dataset(), cast(LateInteraction, late), system.slug)
         if system.student:
             check_system(system, self.recipe)
             return student_ranker(do, system, train_student(do, system))

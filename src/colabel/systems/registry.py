@@ -51,6 +51,7 @@ class System:
         teacher: makes the teacher whose scores its student learns; None: hard labels.
         query_side: whether its student trains the query encoder alone, and searches θ's own index.
         ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
+        unlabelled: whether it sees no label and no query but those of test, which only measure it.
         hybrid_of: slug of the system whose vectors it joins with BM25's words; empty: it is no hybrid.
         paper: how many times as long as collective self-KD the paper reports: annotation, and all of it.
     """
@@ -71,6 +72,7 @@ class System:
     teacher: Callable[[Sources], Teacher] | None = None
     query_side: bool = False
     ceiling: bool = False
+    unlabelled: bool = False
     hybrid_of: str = ""
     paper: tuple[float, float] | None = None
 
@@ -293,6 +295,19 @@ REGISTRY: tuple[System, ...] = (
         default=False,
     ),
     System(
+        "bootstrap",
+        "bootstrapped, no labels",
+        "the plain encoder's query side trained on queries made of the passages, as a run without any label does; "
+        "passages stay as indexed",
+        "distilled",
+        frozenset({"vectors", "knowledge"}),
+        "bootstrap",
+        teacher=students.views,
+        query_side=True,
+        default=False,
+        unlabelled=True,
+    ),
+    System(
         "hybrid",
         "hybrid θ (with BM25)",
         "θ and BM25 together, standardised per query; the weight of BM25 is fitted on dev",
@@ -365,12 +380,18 @@ SEEDLESS = tuple(entry.slug for entry in REGISTRY if not entry.seeded)
 OWN = "own"
 """Stands for a teacher object, which only Python can give."""
 TEACHERS = tuple(
-    dict.fromkeys(entry.teacher_name for entry in REGISTRY if entry.learns_scores and entry.teacher_name != OWN)
+    dict.fromkeys(
+        entry.teacher_name
+        for entry in REGISTRY
+        if entry.learns_scores and not entry.unlabelled and entry.teacher_name != OWN
+    )
 )
 """What ``label --teacher`` calls the teachers."""
 LESSONS = tuple(
     dict.fromkeys(
-        entry.teacher_name for entry in REGISTRY if entry.student and not entry.ceiling and entry.teacher_name != OWN
+        entry.teacher_name
+        for entry in REGISTRY
+        if entry.student and not entry.ceiling and not entry.unlabelled and entry.teacher_name != OWN
     )
 )
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
