@@ -1,6 +1,7 @@
 """An index folder: the encoder, the token store, the approximate index where there is one, and the passages' place.
 
 encoder/   a standard sentence-transformers checkpoint
+codec/     what the storage learnt from a sample, where it learns; every token store has a copy
 tokens/    the token store
 ivf/       the approximate index (engine ivf)
 lookup/    the look-up of nearest tokens, once it was needed
@@ -37,7 +38,7 @@ from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup, nearest_exact
-from colabel.index.store import TokenStore, VectorSource, build_store, warn_of_cuts
+from colabel.index.store import TokenStore, VectorSource, build_store, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
@@ -49,6 +50,7 @@ R = TypeVar("R")
 SETTINGS_FILE = "index.json"
 _PARTS = (
     "encoder",
+    "codec",
     "tokens",
     "ivf",
     "lookup",
@@ -84,7 +86,8 @@ def build_index(
 
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
-        stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
+        codec = prepare_codec(index.storage, model, prepared.fingerprint, dataset.passages, out / "codec")
+        stored = build_store(model, prepared.fingerprint, dataset.passages, codec, out / "tokens", progress)
         warn_of_cuts(stored.counts, dataset.passages.ids)
         engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset.name)
         if engine == "ivf":

@@ -34,11 +34,12 @@ from colabel.data.metadata import Metadata, join
 from colabel.data.passages import JoinedPassages, keep_passages, open_unpacked
 from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
+from colabel.index.codec import save_array
 from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, read_settings
 from colabel.index.ivf import build_ivf
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
 from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
-from colabel.index.store import TokenStore, build_store, join_stores, save_array, warn_of_cuts
+from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
 
@@ -56,9 +57,10 @@ _NUMBERED = re.compile(r"(segment|generation)-\d+")
 
 @dataclasses.dataclass(frozen=True)
 class SegmentLayout(ShardLayout):
-    """Segments of any size: segment i has the rows ``firsts[i]`` to ``firsts[i + 1]`` − 1."""
+    """Segments of any size: segment i has the rows ``firsts[i]`` to ``firsts[i + 1]`` − 1; ``codec`` of all of them."""
 
     firsts: tuple[int, ...] = (0,)
+    codec: str = ""
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
@@ -66,7 +68,7 @@ class SegmentLayout(ShardLayout):
     @property
     def whole(self) -> str:
         """Names the stored vectors in their order."""
-        return fingerprint([self.encoder, self.collection, self.storage])
+        return fingerprint([self.encoder, self.collection, self.storage, *filter(None, [self.codec])])
 
     def rows(self, number: int) -> tuple[int, int]:
         """First row of a segment and the row behind its last."""
@@ -115,6 +117,7 @@ class Segments(LocalShards):
             storage=first.settings["storage"],
             block_passages=0,
             firsts=firsts,
+            codec=first.inputs.get("codec", ""),
         )
         engines = {segment.index.engine for segment in segments}
         super().__init__(ShardSource(layout, str(folder), "ivf" if "ivf" in engines else "exact"))
@@ -293,11 +296,10 @@ def _without(segments: Sequence[Segment], rows: IntArray) -> list[Segment]:
 def _encode(
     model: Callable[[], Encoder], like: Segment, new: PassageTable, folder: Path, number: int, progress: Progress
 ) -> Segment:
-    """New passages as a segment; the model is the one that encoded all others."""
-    name, manifest = f"segment-{number:05d}", like.index.store.manifest
+    """New passages as a segment; model and codec are those of all others."""
+    name, store = f"segment-{number:05d}", like.index.store
     kept = keep_passages(new, folder / name / "data")
-    storage, out = manifest.settings["storage"], folder / name / "tokens"
-    stored = build_store(model, manifest.inputs["encoder"], kept, storage, out, progress)
+    stored = build_store(model, store.manifest.inputs["encoder"], kept, store.codec, folder / name / "tokens", progress)
     warn_of_cuts(stored.counts, kept.ids)
     return _finish(folder, name, kept, "exact")
 
