@@ -24,10 +24,9 @@ from torch import Tensor
 
 from colabel.artefacts import Workspace
 from colabel.errors import UsageError
-from colabel.maxsim import Decode, StoredVectors, copy_rows
+from colabel.maxsim import Decode, FloatArray, IntArray, StoredVectors, copy_rows
 
 HalfArray = npt.NDArray[np.float16]
-FloatArray = npt.NDArray[np.float32]
 
 LEARNT = {"residual": ("centroids", "differences")}
 """What storages learn, as named arrays."""
@@ -183,7 +182,7 @@ def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
     return np.asarray(kmeans.centroids, dtype=np.float32)
 
 
-def nearest_centres(vectors: FloatArray, centres: FloatArray) -> npt.NDArray[np.int64]:
+def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """The centre with the highest dot product for each vector, int64 [n]."""
     return (torch.from_numpy(vectors) @ torch.from_numpy(centres).T).argmax(dim=1).numpy()
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign
+from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign, write_json
 from colabel.artefacts.build import current_builder
 from colabel.artefacts.sums import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
@@ -48,20 +48,8 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 SETTINGS_FILE = "index.json"
-_PARTS = (
-    "encoder",
-    "codec",
-    "tokens",
-    "ivf",
-    "lookup",
-    "data",
-    "metadata",
-    "statistics",
-    "shards",
-    "shard-*",
-    "segment-*",
-    "generation-*",
-)
+_ONE_PIECE = ("encoder", "codec", "tokens", "ivf", "lookup", "data", "metadata")
+_PARTS = (*_ONE_PIECE, "statistics", "shards", "shard-*", "segment-*", "generation-*")
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -107,6 +95,16 @@ def check_place(out: Path) -> None:
         )
     if not ((out / SETTINGS_FILE).exists() and (out / "encoder" / MANIFEST_FILE).exists()):
         refuse_foreign(out, _PARTS)
+
+
+def finish_part(folder: Path, engine: str) -> TokenStore:
+    """Make an index, beside whose folder its encoder lies, of the token store in ``folder``; returns the store."""
+    store = TokenStore(folder / "tokens")
+    engine = engine if store.tokens else "exact"  # without tokens there is nothing to search
+    if engine == "ivf":
+        build_ivf(store, folder / "ivf")
+    write_json(folder / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": "../encoder"})
+    return store
 
 
 def choose_engine(wanted: str, tokens: int, name: str) -> str:

@@ -35,18 +35,15 @@ from colabel.data.passages import JoinedPassages, keep_passages, open_unpacked
 from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index.codec import save_array
-from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, read_settings
-from colabel.index.ivf import build_ivf
+from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, finish_part, read_settings
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
 from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
 from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
 
 log = logging.getLogger(__name__)
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 MOST_SEGMENTS = 8
 """Added segments beyond which they become one, so that a search opens few of them."""
@@ -326,11 +323,8 @@ def _joined_metadata(segments: Sequence[Segment]) -> Metadata:
 
 
 def _finish(folder: Path, name: str, passages: PassageTable | None, engine: str) -> Segment:
-    store = TokenStore(folder / name / "tokens")
-    engine = "ivf" if store.tokens > EXACT_LIMIT or (engine == "ivf" and store.tokens) else "exact"
-    if engine == "ivf":
-        build_ivf(store, folder / name / "ivf")
-    write_json(folder / name / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": "../encoder"})
+    many = read_manifest(folder / name / "tokens").counts["tokens"] > EXACT_LIMIT
+    store = finish_part(folder / name, "ivf" if many else engine)
     index = Index(folder / name, passages=passages)
     return Segment(name, index if passages is None else index.keep_metadata(), np.arange(len(store)))
 

@@ -28,6 +28,7 @@ from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, save_array, train_centres
 from colabel.index.store import TokenStore
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.workers import Workers
 
@@ -44,9 +45,6 @@ _IN_MEMORY = 2**29  # bytes
 _MANY = 4096  # vectors from which reading all tokens once pays
 _BLOCK_TOKENS = 2**15  # with 1,024 vectors, 128 MB of similarities at a time
 _BLOCK_VECTORS = 1024
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 
 def nearest_exact(

@@ -25,22 +25,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest, write_json, write_text
+from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest, write_text
 from colabel.encode import Encoder, open_encoder
 from colabel.errors import ArtefactError, UsageError
 from colabel.index.codec import exact_type, open_codec
-from colabel.index.index import SETTINGS_FILE, Index
-from colabel.index.ivf import build_ivf
+from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
-from colabel.index.store import TokenStore, build_store, codec_spec, document_frequency, shard_name, store_spec
+from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
+from colabel.maxsim import FloatArray, IntArray
 from colabel.settings import EncoderSettings
 from colabel.types import Passage
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 CACHE = Path(tempfile.gettempdir()) / "colabel-shards"
 """Where a machine keeps shards and models that it fetched; ``TMPDIR`` moves it."""
@@ -110,9 +108,8 @@ class ShardLayout:
 
     @property
     def parts(self) -> dict[str, str]:
-        """What all shards share, by folder and fingerprint."""
-        codec = self.codec_fingerprint
-        return {_ENCODER: self.encoder} | ({_CODEC: codec} if codec else {})
+        """What all shards share: folder → fingerprint, which is empty where there is none."""
+        return {_ENCODER: self.encoder, _CODEC: self.codec_fingerprint}
 
 
 @dataclass(frozen=True)
@@ -139,8 +136,8 @@ class ShardSource:
 
     def publish_parts(self, folder: Path) -> None:
         """Put encoder and codec beside shards that are kept at a URL, so that they can be made and opened anywhere."""
-        for part in self.layout.parts if self.remote is not None else ():
-            if not is_at(f"{self.remote}/{part}/{_MANIFEST}"):
+        for part, wanted in self.layout.parts.items():
+            if self.remote is not None and wanted and not is_at(f"{self.remote}/{part}/{_MANIFEST}"):
                 publish(folder / part, f"{self.remote}/{part}", last=_MANIFEST)
 
 
@@ -237,17 +234,13 @@ class ShardCache:
                 return self.keep("encoder", layout.encoder, lambda: open_encoder(place, source.encoder))
 
             build_store(encoder, layout.encoder, part, codec, tokens, block_passages=layout.block_passages)
-        store = TokenStore(tokens)
-        engine = source.engine if store.tokens else "exact"
-        if engine == "ivf":
-            build_ivf(store, folder / "ivf")
-        write_json(folder / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": f"../{_ENCODER}"})
+        finish_part(folder, source.engine)
 
     def _part(self, source: ShardSource, name: str) -> Path:
         """The folder of the encoder or the codec on this machine."""
         folder = self._home(source) / name
-        wanted = source.layout.parts.get(name)
-        if wanted is None or _is_part(folder, wanted):
+        wanted = source.layout.parts[name]
+        if not wanted or _is_part(folder, wanted):
             return folder
         if source.remote is None:
             raise ArtefactError(

@@ -35,6 +35,7 @@ from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
 from colabel.index.shard_plan import CACHE, Shard, ShardCache, ShardLayout, ShardSource
 from colabel.index.store import TokenStore, VectorSource, prepare_codec, warn_of_cuts
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 
@@ -42,9 +43,6 @@ log = logging.getLogger(__name__)
 
 J = TypeVar("J")
 R = TypeVar("R")
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
 
 class Shards(Protocol):

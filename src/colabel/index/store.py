@@ -33,6 +33,7 @@ from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec, save_array
 from colabel.index.exact import TokenShard, score_rows
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.types import Passage
 
@@ -49,9 +50,6 @@ SAMPLE_RATE = 16
 SAMPLE_MOST = 4096
 """A codec learns from SAMPLE_RATE·√n of n passages, at most SAMPLE_MOST, which are encoded once more for it."""
 _NAMED = 20  # passages that an error lists
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 
 class VectorSource(Protocol):
