@@ -152,14 +152,9 @@ def learn(sample: HalfArray) -> dict[str, HalfArray]:
     values = sample.astype(np.float32) if len(sample) else np.zeros((1, sample.shape[1]), np.float32)
     count = 2 ** int(math.log2(min(_MOST_CENTROIDS, max(1, len(values) // _TAUGHT_BY))))
     centroids = train_centres(values, count).astype(np.float16)
-    chosen = np.random.default_rng(SEED).permutation(len(values))[: 256 * _PER_BYTE]
     kept = centroids.astype(np.float32)
-    differences = np.concatenate(
-        [
-            block - kept[nearest_centres(block, kept)]
-            for block in np.array_split(values[chosen], -(-len(chosen) // _BLOCK))
-        ]
-    )
+    chosen = values[np.random.default_rng(SEED).permutation(len(values))[: 256 * _PER_BYTE]]
+    differences = chosen - kept[nearest_centres(chosen, kept)]
     quantiser = faiss.ProductQuantizer(values.shape[1], values.shape[1] // _TOGETHER, 8)
     quantiser.cp.niter, quantiser.cp.seed, quantiser.cp.min_points_per_centroid = 2 * CENTRE_ITERATIONS, SEED, 1
     quantiser.train(np.resize(differences, (max(256, len(differences)), values.shape[1])))  # few are repeated
@@ -184,7 +179,8 @@ def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
 
 def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """The centre with the highest dot product for each vector, int64 [n]."""
-    return (torch.from_numpy(vectors) @ torch.from_numpy(centres).T).argmax(dim=1).numpy()
+    blocks = torch.from_numpy(vectors).split(_BLOCK)
+    return torch.cat([(block @ torch.from_numpy(centres).T).argmax(dim=1) for block in blocks]).numpy()
 
 
 def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
