@@ -142,7 +142,7 @@ class LivingIndex(ShardedIndex):
             self._open_encoder = encoder
         for segment in segments.segments:  # now, as a later change may remove the files
             _ = segment.index.store.token_ids, segment.index.engine == "exact" or segment.index.ivf
-        _ = self.passages
+        _ = self.passages, self.store._lengths
 
     @staticmethod
     def of(folder: Path, generation: int, encoder: Callable[[], Encoder] | None = None) -> LivingIndex:
