@@ -24,6 +24,7 @@ from common import seconds, write_report
 from colabel import build_index, load_dataset
 from colabel.artefacts import fingerprint
 from colabel.encode.encoder import EncodedPassages
+from colabel.index.codec import make_codec
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import nearest_exact
@@ -78,7 +79,7 @@ class Generated:
         vectors = self.vectors[rows] + NOISE * rng.standard_normal((len(rows), self.dimension), dtype=np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         offsets = np.cumsum([0, *lengths]).astype(np.int64)
-        return EncodedPassages(vectors.astype(np.float16), self.token_ids[rows], offsets, 0)
+        return EncodedPassages(vectors.astype(np.float16), self.token_ids[rows], offsets, 0, 0)
 
 
 def compare(store: TokenStore, ivf: IvfIndex, queries: torch.Tensor) -> dict[str, Any]:
@@ -155,7 +156,8 @@ def generated(work: Path, base: Any, size: int) -> dict[str, Any]:
         base.encoder.special_token_ids,
     )
     folder = work / f"generated-{size}"
-    build_store(lambda: source, "generated", source, "fp16", folder / "tokens", block_passages=16384)  # type: ignore
+    codec = make_codec("fp16")
+    build_store(lambda: source, "generated", source, codec, folder / "tokens", block_passages=16384)  # type: ignore
     made = TokenStore(folder / "tokens")
     build_ivf(made, folder / "ivf")
     rng = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from sentence_transformers.util.similarity import maxsim
 
 from colabel.errors import UsageError
 from colabel.index import exact
-from colabel.index.codec import CODECS, stored
+from colabel.index.codec import make_codec
 from colabel.index.exact import TokenShard, decode_keys, encode_keys, score_rows, search_exact
 from colabel.maxsim import plain
 from tests.test_maxsim import ragged, reference_score, unit_vectors
@@ -172,11 +172,11 @@ def test_read_only_memory_map_of_float16_float32_and_int8(
     for name in ("half", "single"):
         vectors = plain(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
         assert_same_ranking(search_exact(queries, [TokenShard(vectors, collection.offsets, 1000)], 30), expected)
-    codec = CODECS["int8"]
+    codec = make_codec("int8")
     for number, array in enumerate(codec.encode(half)):
         np.save(tmp_path / f"{number}.npy", array)
     arrays = [np.load(tmp_path / f"{number}.npy", mmap_mode="r") for number in range(2)]
-    steps = TokenShard(stored(codec, arrays, 128), collection.offsets, 1000)
+    steps = TokenShard(codec.stored(arrays, 128), collection.offsets, 1000)
     decoded = TokenShard(plain(steps.vectors.vectors(slice(None))), collection.offsets, 1000)
     assert_same_ranking(search_exact(queries, [steps], 30), search_exact(queries, [decoded], 30))
     rows = np.tile(np.arange(1000, 1600), (len(queries), 1))

@@ -171,6 +171,27 @@ def test_segments_stay_few_and_adding_encodes_what_is_added(
     assert verify(tmp_path / "index").damaged == ()
 
 
+def test_a_residual_index_keeps_its_codec_and_its_scores(model: Path, tmp_path: Path) -> None:
+    index = build([passage(number) for number in range(12)], tmp_path / "index", model, storage="residual")
+    vectors = index.encoder.encode_queries(QUESTIONS).vectors
+    old = [number for number in range(12) if number != 3]
+    before, stored = index.store.score(vectors, np.tile(old, (3, 1))), index.store.vectors(old)[0]
+    learnt = index.store.codec
+    index = index.add([passage(number) for number in range(20, 30)]).delete(["p03", "p21"])
+    assert isinstance(index, LivingIndex)
+    for changed in (index, index.compact()):
+        rows = changed.store.ids.rows([passage(number)["id"] for number in old])
+        np.testing.assert_array_equal(changed.store.vectors(rows)[0], stored)
+        np.testing.assert_allclose(changed.store.score(vectors, np.tile(rows, (3, 1))), before, atol=1e-5)
+        for segment in changed.shards.segments:
+            assert segment.index.store.codec.fingerprint == learnt.fingerprint
+            for name, values in segment.index.store.codec.learnt.items():
+                np.testing.assert_array_equal(values, learnt.learnt[name])
+    other = build([passage(number) for number in range(20, 30)], tmp_path / "other", model, storage="residual")
+    assert other.store.codec.fingerprint != learnt.fingerprint
+    assert verify(tmp_path / "index").damaged == ()
+
+
 def test_documents_in_pieces_and_the_approximate_engine(model: Path, tmp_path: Path) -> None:
     long = {"id": "long", "text": "a glacier cave. a narrow inlet. old summer harbour.", "price": 1}
     records = Dataset.from_records([long, *(passage(number) for number in range(60))], chunk=4)

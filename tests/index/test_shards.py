@@ -74,9 +74,14 @@ def whole(collection: Dataset, encoder: EncoderSettings, tmp_path_factory: pytes
 
 
 def build(
-    collection: Dataset, encoder: EncoderSettings, out: Path, engine: str = "exact", storage: str = ""
+    collection: Dataset,
+    encoder: EncoderSettings,
+    out: Path,
+    engine: str = "exact",
+    storage: str = "",
+    vectors: str = "fp16",
 ) -> ShardedIndex:
-    source = plan_shards(collection, out, encoder, "fp16", ComputeSettings(shard_passages=8, storage=storage))
+    source = plan_shards(collection, out, encoder, vectors, ComputeSettings(shard_passages=8, storage=storage))
     return build_sharded(collection, out, LocalShards(source, out.parent / "cache"), engine=engine)
 
 
@@ -107,6 +112,21 @@ def test_ranks_as_one_piece(whole: Index, parts: ShardedIndex) -> None:
     np.testing.assert_array_equal(
         parts.search(queries(whole), 9, allowed=allowed)[0], whole.search(queries(whole), 9, allowed=allowed)[0]
     )
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_residual_shards_share_what_one_piece_learns(
+    far: bool, collection: Dataset, encoder: EncoderSettings, tmp_path: Path
+) -> None:
+    settings = IndexSettings(engine="exact", storage="residual")
+    whole = build_index(collection, tmp_path / "whole", encoder=encoder, index=settings)
+    storage = f"file://{tmp_path}/far" if far else ""
+    parts = build(collection, encoder, tmp_path / "parts", storage=storage, vectors="residual")
+    assert parts.fingerprint == whole.fingerprint
+    np.testing.assert_array_equal(parts.store.vectors(range(60))[0], whole.store.vectors(range(60))[0])
+    scores = whole.search(queries(whole), 60)[1]
+    for index in (parts, Index.open(tmp_path / "parts")):
+        np.testing.assert_allclose(index.search(queries(whole), 60)[1], scores, atol=1e-5)
 
 
 def test_statistics_are_those_of_the_collection(whole: Index, parts: ShardedIndex) -> None:

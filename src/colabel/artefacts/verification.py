@@ -13,7 +13,9 @@ from colabel.errors import ArtefactError
 from colabel.progress import SILENT, Progress
 
 _MAKES = {
-    **dict.fromkeys(("passages", "encoder", "tokens", "ivf", "statistics", "centres", "lookup", "metadata"), "index"),
+    **dict.fromkeys(
+        ("passages", "encoder", "codec", "tokens", "ivf", "statistics", "centres", "lookup", "metadata"), "index"
+    ),
     **dict.fromkeys(("queries", "centroids"), "collect"),
     **dict.fromkeys(("label-export", "pylate"), "export"),
     **{"ranking": "rank", "labels": "label", "model": "train` or `colabel distil", "convert": "convert"},

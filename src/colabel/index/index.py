@@ -1,6 +1,7 @@
 """An index folder: the encoder, the token store, the approximate index where there is one, and the passages' place.
 
 encoder/   a standard sentence-transformers checkpoint
+codec/     what the storage learnt from a sample, where it learns; every token store has a copy
 tokens/    the token store
 ivf/       the approximate index (engine ivf)
 lookup/    the look-up of nearest tokens, once it was needed
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign
+from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign, write_json
 from colabel.artefacts.build import current_builder
 from colabel.artefacts.sums import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
@@ -37,7 +38,7 @@ from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup, nearest_exact
-from colabel.index.store import TokenStore, VectorSource, build_store, warn_of_cuts
+from colabel.index.store import TokenStore, VectorSource, build_store, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
@@ -47,19 +48,8 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 SETTINGS_FILE = "index.json"
-_PARTS = (
-    "encoder",
-    "tokens",
-    "ivf",
-    "lookup",
-    "data",
-    "metadata",
-    "statistics",
-    "shards",
-    "shard-*",
-    "segment-*",
-    "generation-*",
-)
+_ONE_PIECE = ("encoder", "codec", "tokens", "ivf", "lookup", "data", "metadata")
+_PARTS = (*_ONE_PIECE, "statistics", "shards", "shard-*", "segment-*", "generation-*")
 EXACT_LIMIT = 1_500_000
 """Stored tokens up to which ``engine = "auto"`` searches exactly."""
 
@@ -84,7 +74,8 @@ def build_index(
 
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
-        stored = build_store(model, prepared.fingerprint, dataset.passages, index.storage, out / "tokens", progress)
+        codec = prepare_codec(index.storage, model, prepared.fingerprint, dataset.passages, out / "codec")
+        stored = build_store(model, prepared.fingerprint, dataset.passages, codec, out / "tokens", progress)
         warn_of_cuts(stored.counts, dataset.passages.ids)
         engine = choose_engine(index.engine, int(stored.counts["tokens"]), dataset.name)
         if engine == "ivf":
@@ -104,6 +95,16 @@ def check_place(out: Path) -> None:
         )
     if not ((out / SETTINGS_FILE).exists() and (out / "encoder" / MANIFEST_FILE).exists()):
         refuse_foreign(out, _PARTS)
+
+
+def finish_part(folder: Path, engine: str) -> TokenStore:
+    """Make an index, beside whose folder its encoder lies, of the token store in ``folder``; returns the store."""
+    store = TokenStore(folder / "tokens")
+    engine = engine if store.tokens else "exact"  # without tokens there is nothing to search
+    if engine == "ivf":
+        build_ivf(store, folder / "ivf")
+    write_json(folder / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": "../encoder"})
+    return store
 
 
 def choose_engine(wanted: str, tokens: int, name: str) -> str:

@@ -28,6 +28,7 @@ from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.exact import TokenShard, rescore
 from colabel.index.store import TokenStore
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 
 STAGE = "ivf"
@@ -40,9 +41,6 @@ _SEED = 1234
 _LOOKED_UP = 2048  # vectors whose nearest tokens are compared at a time: 144 stored vectors each, 150 MB
 NEAREST_PROBES = 32
 """Lists searched for the nearest tokens of a centroid."""
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
 
 def ivf_lists(tokens: int) -> int:

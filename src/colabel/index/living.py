@@ -34,18 +34,16 @@ from colabel.data.metadata import Metadata, join
 from colabel.data.passages import JoinedPassages, keep_passages, open_unpacked
 from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, read_settings
-from colabel.index.ivf import build_ivf
+from colabel.index.codec import save_array
+from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, finish_part, read_settings
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
 from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
-from colabel.index.store import TokenStore, build_store, join_stores, save_array, warn_of_cuts
+from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
 
 log = logging.getLogger(__name__)
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 MOST_SEGMENTS = 8
 """Added segments beyond which they become one, so that a search opens few of them."""
@@ -56,9 +54,10 @@ _NUMBERED = re.compile(r"(segment|generation)-\d+")
 
 @dataclasses.dataclass(frozen=True)
 class SegmentLayout(ShardLayout):
-    """Segments of any size: segment i has the rows ``firsts[i]`` to ``firsts[i + 1]`` − 1."""
+    """Segments of any size: segment i has the rows ``firsts[i]`` to ``firsts[i + 1]`` − 1; ``codec`` of all of them."""
 
     firsts: tuple[int, ...] = (0,)
+    codec: str = ""
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
@@ -66,7 +65,7 @@ class SegmentLayout(ShardLayout):
     @property
     def whole(self) -> str:
         """Names the stored vectors in their order."""
-        return fingerprint([self.encoder, self.collection, self.storage])
+        return fingerprint([self.encoder, self.collection, self.storage, *filter(None, [self.codec])])
 
     def rows(self, number: int) -> tuple[int, int]:
         """First row of a segment and the row behind its last."""
@@ -115,6 +114,7 @@ class Segments(LocalShards):
             storage=first.settings["storage"],
             block_passages=0,
             firsts=firsts,
+            codec=first.inputs.get("codec", ""),
         )
         engines = {segment.index.engine for segment in segments}
         super().__init__(ShardSource(layout, str(folder), "ivf" if "ivf" in engines else "exact"))
@@ -142,7 +142,7 @@ class LivingIndex(ShardedIndex):
             self._open_encoder = encoder
         for segment in segments.segments:  # now, as a later change may remove the files
             _ = segment.index.store.token_ids, segment.index.engine == "exact" or segment.index.ivf
-        _ = self.passages
+        _ = self.passages, self.store._lengths
 
     @staticmethod
     def of(folder: Path, generation: int, encoder: Callable[[], Encoder] | None = None) -> LivingIndex:
@@ -293,11 +293,10 @@ def _without(segments: Sequence[Segment], rows: IntArray) -> list[Segment]:
 def _encode(
     model: Callable[[], Encoder], like: Segment, new: PassageTable, folder: Path, number: int, progress: Progress
 ) -> Segment:
-    """New passages as a segment; the model is the one that encoded all others."""
-    name, manifest = f"segment-{number:05d}", like.index.store.manifest
+    """New passages as a segment; model and codec are those of all others."""
+    name, store = f"segment-{number:05d}", like.index.store
     kept = keep_passages(new, folder / name / "data")
-    storage, out = manifest.settings["storage"], folder / name / "tokens"
-    stored = build_store(model, manifest.inputs["encoder"], kept, storage, out, progress)
+    stored = build_store(model, store.manifest.inputs["encoder"], kept, store.codec, folder / name / "tokens", progress)
     warn_of_cuts(stored.counts, kept.ids)
     return _finish(folder, name, kept, "exact")
 
@@ -324,11 +323,8 @@ def _joined_metadata(segments: Sequence[Segment]) -> Metadata:
 
 
 def _finish(folder: Path, name: str, passages: PassageTable | None, engine: str) -> Segment:
-    store = TokenStore(folder / name / "tokens")
-    engine = "ivf" if store.tokens > EXACT_LIMIT or (engine == "ivf" and store.tokens) else "exact"
-    if engine == "ivf":
-        build_ivf(store, folder / name / "ivf")
-    write_json(folder / name / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": "../encoder"})
+    many = read_manifest(folder / name / "tokens").counts["tokens"] > EXACT_LIMIT
+    store = finish_part(folder / name, "ivf" if many else engine)
     index = Index(folder / name, passages=passages)
     return Segment(name, index if passages is None else index.keep_metadata(), np.arange(len(store)))
 

@@ -3,8 +3,8 @@
 Tokens other than special ones are grouped into lists around coarse centres. A vector is compared with the tokens of the
 lists nearest to it: those whose centre's cosine is at most REACH below that of the best, at most PROBES. All vectors of
 a batch that need a list are compared with it in one matrix product, so a token is read once per batch and not once per
-vector; that makes it several times as fast as searching vector by vector. Vectors are not quantised; int8 ones are
-rounded to float16 where they are kept in memory.
+vector; that makes it several times as fast as searching vector by vector. Vectors are compared as they
+are stored; those of other storages than float16 are rounded to it where they are kept in memory.
 
     centres.npy   float32 [lists, dimension], of length 1
     order.npy     int64 [tokens], positions in the store, list by list
@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,7 +26,9 @@ from torch import Tensor
 
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
-from colabel.index.store import TokenStore, save_array
+from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, save_array, train_centres
+from colabel.index.store import TokenStore
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.workers import Workers
 
@@ -36,22 +37,14 @@ LOOKUP_FROM = 2**16
 """Stored tokens from which the look-up goes by lists; below it, reading all of them is as fast."""
 LOOKUP_UP_TO = 2**26
 """Stored tokens up to which it does: reading the lists once per batch must stay cheap."""
-TRAIN_PER_LIST = 40
-"""Tokens of a list that teach its centre."""
-CENTRE_ITERATIONS = 6
-"""Rounds of k-means in which the centres are learnt."""
 PROBES = 64
 REACH = 0.25
 _BATCH = 98_304  # vectors: 4,096 queries with 24 clusters each, 50 MB
 _BLOCK = 8192
 _IN_MEMORY = 2**29  # bytes
 _MANY = 4096  # vectors from which reading all tokens once pays
-_SEED = 1234
 _BLOCK_TOKENS = 2**15  # with 1,024 vectors, 128 MB of similarities at a time
 _BLOCK_VECTORS = 1024
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 
 def nearest_exact(
@@ -109,7 +102,7 @@ def build_lookup(
     inputs = {"tokens": store.manifest.fingerprint}
     if centres is not None:
         inputs["centres"] = hashlib.blake2b(centres.tobytes(), digest_size=16).hexdigest()
-    plan = Spec(STAGE, settings, inputs, seed=_SEED)
+    plan = Spec(STAGE, settings, inputs, seed=SEED)
     build(out, plan, lambda space: _write(space, store, centres, progress))
 
 
@@ -121,22 +114,7 @@ def centre_sample(tokens: int, content: int) -> tuple[int, IntArray]:
     """
     lists = max(1, min(lookup_lists(tokens), content // TRAIN_PER_LIST))
     wanted = min(content, lists * TRAIN_PER_LIST)
-    return lists, np.sort(np.random.default_rng(_SEED).choice(content, size=wanted, replace=False))
-
-
-def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
-    """Coarse centres of length 1, float32 [lists, dimension], from sampled vectors [n, dimension]."""
-    kmeans = faiss.Kmeans(
-        vectors.shape[1],
-        lists,
-        niter=CENTRE_ITERATIONS,
-        seed=_SEED,
-        spherical=True,
-        min_points_per_centroid=1,
-        max_points_per_centroid=TRAIN_PER_LIST,
-    )
-    kmeans.train(vectors)
-    return np.asarray(kmeans.centroids, dtype=np.float32)
+    return lists, np.sort(np.random.default_rng(SEED).choice(content, size=wanted, replace=False))
 
 
 def content_tokens(store: TokenStore) -> IntArray:
@@ -285,21 +263,21 @@ def _write(space: Workspace, store: TokenStore, given: FloatArray | None, progre
     if given is None:
         lists, sample = centre_sample(store.tokens, len(content))
         given = train_centres(store.vectors_at(content[sample]), lists)
-    lists, centres = len(given), torch.from_numpy(given)
+    lists, centres = len(given), given
     task = progress.start("grouping tokens for the look-up", len(content), "tokens")
     nearest = np.empty(len(content), dtype=np.int32)
 
     def work(starts: Iterator[int]) -> None:
         for start in starts:
-            block = torch.from_numpy(store.vectors_at(content[start : start + _BLOCK]))
-            nearest[start : start + _BLOCK] = (block @ centres.T).argmax(dim=1).numpy()
+            block = store.vectors_at(content[start : start + _BLOCK])
+            nearest[start : start + _BLOCK] = nearest_centres(block, centres)
             task.advance(len(block))
 
     with Workers() as workers:
         workers.share(range(0, len(content), _BLOCK), work)
     task.close()
     bounds = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64)
-    arrays = {"centres": centres.numpy(), "order": content[np.argsort(nearest, kind="stable")], "bounds": bounds}
+    arrays = {"centres": centres, "order": content[np.argsort(nearest, kind="stable")], "bounds": bounds}
     for name, values in arrays.items():
         save_array(space, name, values)
     return {"lists": lists, "tokens": len(content)}

@@ -25,26 +25,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import fingerprint, patient_lock, read_manifest, write_json, write_text
+from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest, write_text
 from colabel.encode import Encoder, open_encoder
 from colabel.errors import ArtefactError, UsageError
-from colabel.index.index import SETTINGS_FILE, Index
-from colabel.index.ivf import build_ivf
+from colabel.index.codec import exact_type, open_codec
+from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
-from colabel.index.store import TokenStore, build_store, document_frequency, shard_name, store_spec
+from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
+from colabel.maxsim import FloatArray, IntArray
 from colabel.settings import EncoderSettings
 from colabel.types import Passage
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 CACHE = Path(tempfile.gettempdir()) / "colabel-shards"
 """Where a machine keeps shards and models that it fetched; ``TMPDIR`` moves it."""
 _OPEN_SHARDS = 64
-_ENCODER, _MANIFEST, _PUBLISHED = "encoder", "manifest.json", ".published"
+_ENCODER, _CODEC, _MANIFEST, _PUBLISHED = "encoder", "codec", "manifest.json", ".published"
 
 
 class Texts(Protocol):
@@ -79,7 +78,7 @@ class ShardLayout:
     @property
     def whole(self) -> str:
         """The fingerprint that a store in one piece would have."""
-        return store_spec(self.encoder, self.collection, self.storage, self.block_passages).fingerprint
+        return self._spec(self.collection).fingerprint
 
     def rows(self, number: int) -> tuple[int, int]:
         """First row of a shard and the row behind its last."""
@@ -93,6 +92,24 @@ class ShardLayout:
     def part_fingerprint(self, number: int) -> str:
         """Names the passages of a shard."""
         return fingerprint([self.collection, *self.rows(number)])
+
+    def spec(self, number: int) -> Spec:
+        """What the store of a shard is made of."""
+        return self._spec(self.part_fingerprint(number))
+
+    def _spec(self, passages: str) -> Spec:
+        return store_spec(self.encoder, passages, self.storage, self.block_passages, self.codec_fingerprint)
+
+    @property
+    def codec_fingerprint(self) -> str:
+        """Names what the codec learnt from the whole collection; empty where it learns nothing."""
+        spec = codec_spec(self.encoder, self.collection, self.storage)
+        return "" if spec is None else spec.fingerprint
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What all shards share: folder → fingerprint, which is empty where there is none."""
+        return {_ENCODER: self.encoder, _CODEC: self.codec_fingerprint}
 
 
 @dataclass(frozen=True)
@@ -117,10 +134,11 @@ class ShardSource:
         """Where shards and their encoder are kept at a URL; None: in a folder."""
         return f"{self.home}/{self.layout.key}" if "://" in self.home else None
 
-    def publish_encoder(self, folder: Path) -> None:
-        """Put the encoder beside shards that are kept at a URL, so that they can be made and opened anywhere."""
-        if self.remote is not None and not is_at(f"{self.remote}/{_ENCODER}/{_MANIFEST}"):
-            publish(folder, f"{self.remote}/{_ENCODER}", last=_MANIFEST)
+    def publish_parts(self, folder: Path) -> None:
+        """Put encoder and codec beside shards that are kept at a URL, so that they can be made and opened anywhere."""
+        for part, wanted in self.layout.parts.items():
+            if self.remote is not None and wanted and not is_at(f"{self.remote}/{part}/{_MANIFEST}"):
+                publish(folder / part, f"{self.remote}/{part}", last=_MANIFEST)
 
 
 @dataclass(frozen=True)
@@ -179,7 +197,7 @@ class ShardCache:
     def _obtain(self, source: ShardSource, number: int) -> Path:
         folder = self._home(source) / shard_name(number)
         url = f"{source.remote}/{shard_name(number)}" if source.remote is not None else None
-        self._encoder_folder(source)
+        self._part(source, _ENCODER)
         if _engine(source, number, folder) == source.engine and _is_published(folder, url):
             return folder
         with patient_lock(folder.with_name(f".{folder.name}.lock")):
@@ -209,21 +227,20 @@ class ShardCache:
             if source.remote is not None:
                 shutil.rmtree(tokens, ignore_errors=True)  # whoever cleans temporary folders may leave half of it
             part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
-            place = self._encoder_folder(source)
+            place, learnt = (self._part(source, name) for name in (_ENCODER, _CODEC))
+            codec = open_codec(layout.storage, learnt, layout.codec_fingerprint)
 
             def encoder() -> Encoder:
                 return self.keep("encoder", layout.encoder, lambda: open_encoder(place, source.encoder))
 
-            build_store(encoder, layout.encoder, part, layout.storage, tokens, block_passages=layout.block_passages)
-        store = TokenStore(tokens)
-        engine = source.engine if store.tokens else "exact"
-        if engine == "ivf":
-            build_ivf(store, folder / "ivf")
-        write_json(folder / SETTINGS_FILE, {"engine": engine, "data": None, "encoder": f"../{_ENCODER}"})
+            build_store(encoder, layout.encoder, part, codec, tokens, block_passages=layout.block_passages)
+        finish_part(folder, source.engine)
 
-    def _encoder_folder(self, source: ShardSource) -> Path:
-        folder = self._home(source) / _ENCODER
-        if _is_encoder(folder, source.layout.encoder):
+    def _part(self, source: ShardSource, name: str) -> Path:
+        """The folder of the encoder or the codec on this machine."""
+        folder = self._home(source) / name
+        wanted = source.layout.parts[name]
+        if not wanted or _is_part(folder, wanted):
             return folder
         if source.remote is None:
             raise ArtefactError(
@@ -231,8 +248,8 @@ class ShardCache:
                 "'compute.storage' to a URL; otherwise build the index again"
             )
         with patient_lock(folder.with_name(f".{folder.name}.lock")):
-            if not _is_encoder(folder, source.layout.encoder):
-                fetch(f"{source.remote}/{_ENCODER}", folder)
+            if not _is_part(folder, wanted):
+                fetch(f"{source.remote}/{name}", folder)
         return folder
 
 
@@ -243,9 +260,7 @@ def _engine(source: ShardSource, number: int, folder: Path) -> str | None:
         manifest = read_manifest(folder / "tokens")
     except (ArtefactError, OSError, ValueError, KeyError):
         return None
-    layout = source.layout
-    spec = store_spec(layout.encoder, layout.part_fingerprint(number), layout.storage, layout.block_passages)
-    if manifest.fingerprint != spec.fingerprint:
+    if manifest.fingerprint != source.layout.spec(number).fingerprint:
         return None
     return str(engine) if manifest.counts["tokens"] else source.engine  # without tokens there is nothing to search
 
@@ -256,7 +271,7 @@ def _is_published(folder: Path, url: str | None) -> bool:
     return url is None or (note.is_file() and note.read_text(encoding="utf-8") == url)
 
 
-def _is_encoder(folder: Path, wanted: str) -> bool:
+def _is_part(folder: Path, wanted: str) -> bool:
     with contextlib.suppress(ArtefactError):
         return read_manifest(folder).fingerprint == wanted
     return False
@@ -325,7 +340,7 @@ class Shard:
         """Places in ``rows`` [n] that are of this shard, and their vectors one after another."""
         places = np.flatnonzero(self._mine(rows))
         vectors, _ = self._store.vectors(self._local(rows[places]))
-        return places, vectors.astype(self._store.codec.exact)
+        return places, vectors.astype(exact_type(self._store.storage))
 
     def tokens(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[np.int32]]:
         """Places in ``rows`` [n] that are of this shard, and their token ids one after another."""

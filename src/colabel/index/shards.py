@@ -1,6 +1,6 @@
 """An index in shards: every question goes to the shards, and their answers become one.
 
-    encoder/       as in any index
+    encoder/, codec/   as in any index
     statistics/    of the whole collection: ids, order of ties, document frequencies, lengths
     centres/       coarse centres of the collection's tokens, once nearest tokens were needed
     shard-00000/   ordinary indexes of consecutive passages, where they are not kept elsewhere
@@ -26,14 +26,16 @@ from colabel.artefacts import Spec, Workspace, assemble, build
 from colabel.artefacts.build import current_builder
 from colabel.data import Dataset, PassageTable, resolve_paths
 from colabel.data.string_table import StringTable
-from colabel.encode import prepare_encoder
+from colabel.encode import open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import store as token_store
+from colabel.index.codec import exact_type, save_array, train_centres
 from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
-from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample, train_centres
+from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
 from colabel.index.shard_plan import CACHE, Shard, ShardCache, ShardLayout, ShardSource
-from colabel.index.store import TokenStore, VectorSource, save_array, warn_of_cuts
+from colabel.index.store import TokenStore, VectorSource, prepare_codec, warn_of_cuts
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 
@@ -41,9 +43,6 @@ log = logging.getLogger(__name__)
 
 J = TypeVar("J")
 R = TypeVar("R")
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
 
 class Shards(Protocol):
@@ -240,7 +239,7 @@ class ShardedIndex(Index):
             for wanted, job in jobs:
                 rows = np.unique(wanted[wanted >= 0])
                 tokens, offsets = self.store.vectors(rows)
-                yield function, FetchedVectors(rows, tokens.astype(self.store.codec.exact), offsets), job
+                yield function, FetchedVectors(rows, tokens.astype(exact_type(self.store.storage)), offsets), job
 
         return self.shards.run(_call, calls())
 
@@ -312,11 +311,12 @@ def plan_shards(
     storage: str,
     compute: ComputeSettings,
 ) -> ShardSource:
-    """Prepare the encoder in ``out`` and say which shards there will be, where, and what they are made from."""
+    """Prepare encoder and codec in ``out`` and say which shards there will be, where, and what they are made from."""
     prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
     passages, block = dataset.passages, token_store.BLOCK_PASSAGES
     size = -(-compute.shard_passages // block) * block  # whole blocks, which are encoded together
     layout = ShardLayout(len(passages), size, passages.fingerprint, prepared.fingerprint, storage, block)
+    prepare_codec(storage, lambda: open_encoder(out / "encoder", encoder), layout.encoder, passages, out / "codec")
     home = compute.storage.rstrip("/") or str(out.resolve())
     return ShardSource(layout, home, encoder=encoder, texts=dataset.passages)
 
@@ -340,7 +340,7 @@ def build_sharded(
 
     def make() -> Mapping[str, Any]:
         if not dry:
-            shards.source.publish_encoder(out / "encoder")
+            shards.source.publish_parts(out)
         statistics = build(
             out / "statistics", spec, lambda space: write_statistics(space, dataset.passages.ids, shards, progress)
         )

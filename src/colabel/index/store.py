@@ -1,6 +1,7 @@
 """The token store: every passage's token vectors and token ids on disk, memory-mapped, block by block.
 
 shard-00000.vectors.npy   the vectors of a block of passages, as its codec writes them (:mod:`colabel.index.codec`)
+centroids.npy …           what the codec learnt, where it learns
 shard-00000.tokens.npy    int32 [tokens]
 shard-00000.offsets.npy   int64 [passages + 1]
 df.npy                    int64 [vocabulary]: passages that hold each token id
@@ -13,6 +14,7 @@ from __future__ import annotations
 import bisect
 import json
 import logging
+import math
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,11 +29,13 @@ from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
 from colabel.data.pieces import chunk_for
 from colabel.data.string_table import StringTable
 from colabel.encode import Encoder
-from colabel.encode.encoder import warn_once
+from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
-from colabel.index.codec import CODECS, Codec, stored
+from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec, save_array
 from colabel.index.exact import TokenShard, score_rows
+from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
+from colabel.types import Passage
 
 if TYPE_CHECKING:
     from colabel.data import PassageTable
@@ -42,10 +46,10 @@ log = logging.getLogger(__name__)
 STAGE = "tokens"
 BLOCK_PASSAGES = 4096
 """Passages encoded together: between two save points, and batched by length among themselves."""
+SAMPLE_RATE = 16
+SAMPLE_MOST = 4096
+"""A codec learns from SAMPLE_RATE·√n of n passages, at most SAMPLE_MOST, which are encoded once more for it."""
 _NAMED = 20  # passages that an error lists
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 
 class VectorSource(Protocol):
@@ -62,17 +66,43 @@ class VectorSource(Protocol):
         """Vectors of passages, one after another, and offsets."""
 
 
-def store_spec(encoder: str, passages: str, storage: str, block_passages: int) -> Spec:
-    """What a store is made of: fingerprints of encoder and passages, codec, passages of a block."""
+def store_spec(encoder: str, passages: str, storage: str, block_passages: int, codec: str = "") -> Spec:
+    """What a store is made of: fingerprints of encoder, passages and codec (where it learnt), passages of a block."""
     kept = {"storage": storage, "shard_passages": block_passages}
-    return Spec(STAGE, kept, {"encoder": encoder, "passages": passages}, format=2)
+    inputs = {"encoder": encoder, "passages": passages} | ({"codec": codec} if codec else {})
+    return Spec(STAGE, kept, inputs, format=2)
+
+
+def codec_spec(encoder: str, passages: str, storage: str) -> Spec | None:
+    """What the codec of a collection is made of; None where it learns nothing."""
+    inputs = {"encoder": encoder, "passages": passages}
+    return Spec("codec", {"storage": storage}, inputs, seed=SEED) if storage in LEARNT else None
+
+
+def prepare_codec(
+    storage: str, encoder: Callable[[], Encoder], encoder_fingerprint: str, passages: PassageTable, out: Path
+) -> Codec:
+    """The codec of a collection; what it learns, from a seeded sample of the passages, is kept in ``out``."""
+    spec = codec_spec(encoder_fingerprint, passages.fingerprint, storage)
+    if spec is None:
+        return make_codec(storage)
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        wanted = min(len(passages), SAMPLE_MOST, round(SAMPLE_RATE * math.sqrt(len(passages))))
+        rows = np.sort(np.random.default_rng(SEED).choice(len(passages), wanted, replace=False))
+        learnt = learn(_encoded(encoder(), [passages[int(row)] for row in rows]).vectors)
+        make_codec(storage, learnt).save(space)
+        return {"passages": wanted, "centroids": len(learnt["centroids"])}
+
+    build(out, spec, write)
+    return open_codec(storage, out, spec.fingerprint)
 
 
 def build_store(
     encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
     passages: PassageTable | PassageSlice,
-    storage: str,
+    codec: Codec,
     out: Path,
     progress: Progress = SILENT,
     *,
@@ -85,8 +115,8 @@ def build_store(
     block = block_passages or BLOCK_PASSAGES
     return build(
         out,
-        store_spec(encoder_fingerprint, passages.fingerprint, storage, block),
-        lambda space: _write(space, encoder(), passages, CODECS[storage], block, progress),
+        store_spec(encoder_fingerprint, passages.fingerprint, codec.storage, block, codec.fingerprint),
+        lambda space: _write(space, encoder(), passages, codec, block, progress),
     )
 
 
@@ -102,7 +132,7 @@ class TokenStore:
         try:
             self.passages, self.tokens = int(counts["passages"]), int(counts["tokens"])
             self.dimension, shards = int(counts["dimension"]), int(counts["shards"])
-            self.codec = CODECS[self.manifest.settings["storage"]]
+            self.storage: str = self.manifest.settings["storage"]
             self.special_token_ids = tuple(int(token) for token in counts["special_token_ids"])
             self.ids = StringTable.open(folder, "ids")
             self.document_frequency = _load(folder / "df.npy")
@@ -114,13 +144,18 @@ class TokenStore:
                 f"{folder} is not a token store that this version reads ({error}); build it again"
             ) from None
 
+    @cached_property
+    def codec(self) -> Codec:
+        """How its vectors are written."""
+        return open_codec(self.storage, self.folder, self.manifest.inputs.get("codec", ""))
+
     def _open_shards(self, count: int) -> tuple[TokenShard, ...]:
         shards, row = [], 0
         for number in range(count):
             name = self.folder / shard_name(number)
             arrays = [_load(name.with_suffix(f".{part}.npy")) for part in self.codec.parts]
             offsets = np.load(name.with_suffix(".offsets.npy"), allow_pickle=False)
-            shards.append(TokenShard(stored(self.codec, arrays, self.dimension), offsets, row))
+            shards.append(TokenShard(self.codec.stored(arrays, self.dimension), offsets, row))
             row += len(shards[-1])
         return tuple(shards)
 
@@ -258,20 +293,12 @@ def _write(
         if space.done(f"{shard_name(number)}.json"):
             task.advance(stop - start)
             continue
-        read = list(passages.range(start, stop))
-        try:
-            encoded = encoder.encode_passages([passage.full_text for passage in read], task.advance)
-        except EncodingError as error:
-            names = [f"'{read[place].id}'" for place in error.places]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            raise DataError(
-                f"the passages {', '.join(names[:_NAMED])}{more}, one batch, cannot be encoded: {error}. Look at them, "
-                "or shorten 'encoder.passage_length' if memory ran out"
-            ) from error
+        encoded = _encoded(encoder, list(passages.range(start, stop)), task.advance)
         arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))
         cuts = {"truncated": encoded.truncated, "lost": encoded.lost}
         _write_block(space, number, encoded.token_ids, encoded.offsets, arrays, cuts)
     task.close()
+    codec.save(space)
     counts = {
         "dimension": encoder.dimension,
         "limit": encoder.passage_limit,
@@ -280,13 +307,28 @@ def _write(
     return counts | _write_totals(space, passages.ids, len(starts), encoder.vocabulary_size)
 
 
+def _encoded(
+    encoder: Encoder, passages: Sequence[Passage], advance: Callable[[int], None] = lambda passages: None
+) -> EncodedPassages:
+    try:
+        return encoder.encode_passages([passage.full_text for passage in passages], advance)
+    except EncodingError as error:
+        names = [f"'{passages[place].id}'" for place in error.places]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        raise DataError(
+            f"the passages {', '.join(names[:_NAMED])}{more}, one batch, cannot be encoded: {error}. Look at them, "
+            "or shorten 'encoder.passage_length' if memory ran out"
+        ) from error
+
+
 def join_stores(parts: Sequence[tuple[TokenStore, IntArray]], passages: str, out: Path) -> Manifest:
-    """Write rows of several stores of one encoder as one store, copied and not encoded again.
+    """Write rows of several stores of one encoder and codec as one store, copied and not encoded again.
 
     ``passages`` is the fingerprint of the collection that they are.
     """
     first = parts[0][0]
-    spec = store_spec(first.manifest.inputs["encoder"], passages, first.manifest.settings["storage"], BLOCK_PASSAGES)
+    codec, encoder = first.codec, first.manifest.inputs["encoder"]
+    spec = store_spec(encoder, passages, codec.storage, BLOCK_PASSAGES, codec.fingerprint)
     blocks = [
         (store, rows[start : start + BLOCK_PASSAGES], store.manifest.counts if start == 0 else {})
         for store, rows in parts
@@ -298,8 +340,9 @@ def join_stores(parts: Sequence[tuple[TokenStore, IntArray]], passages: str, out
             if not space.done(f"{shard_name(number)}.json"):
                 arrays, offsets = store.gather(rows)
                 cuts = {name: int(counts.get(name, 0)) for name in ("truncated", "lost")}
-                named = dict(zip(store.codec.parts, arrays, strict=True))
+                named = dict(zip(codec.parts, arrays, strict=True))
                 _write_block(space, number, store.passage_tokens(rows)[0], offsets, named, cuts)
+        codec.save(space)
         ids = (store.ids[int(row)] for store, rows in parts for row in rows)
         counts = {name: first.manifest.counts.get(name) for name in ("dimension", "limit", "special_token_ids")}
         return counts | _write_totals(space, ids, len(blocks), len(first.document_frequency))
@@ -351,12 +394,6 @@ def warn_of_cuts(counts: Mapping[str, Any], ids: StringTable) -> None:
         f"the model reads, and about {share:.0%} of all text is lost; {smaller}--chunk {chunk_for(counts['limit'])} "
         "(data.chunk) cuts them into pieces instead"
     )
-
-
-def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
-    """Write ``name.npy``, whole or not at all."""
-    with space.file(f"{name}.npy") as path, path.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
 
 
 def _load(path: Path) -> Any:

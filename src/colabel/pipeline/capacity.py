@@ -23,6 +23,7 @@ from colabel.encode.colbert import PROJECTION_SAMPLE, choose_device, load_or_con
 from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.evaluation.timing import WARMUP
 from colabel.findings.results import TIMED_QUERIES
+from colabel.index.codec import vector_bytes
 from colabel.index.index import choose_engine
 from colabel.pipeline.stages import settle, training_data
 from colabel.settings import DistilSettings, Recipe, TrainSettings
@@ -242,7 +243,7 @@ def plan_run(recipe: Recipe, *, teacher: str = DEFAULT_LESSON) -> dict[str, Any]
         seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
         tokens = round(len(data.passages) * rates.tokens)
     engine = choose_engine(recipe.index.engine, tokens, data.name)
-    vector = 4 + (rates.dimension + 2 if recipe.index.storage == "int8" else 2 * rates.dimension)
+    vector = 4 + vector_bytes(recipe.index.storage, rates.dimension)
     vector += rates.dimension // 4 + 8 if engine == "ivf" else 0
     indexes = sum(1 for name, taken in seconds.items() if name.endswith("index") and taken)
     sizes = {"passages": len(data.passages), "tokens": tokens, "engine": engine}

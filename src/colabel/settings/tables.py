@@ -112,7 +112,11 @@ class IndexSettings(Settings):
     engine: str = setting(
         "auto", choices=("auto", "exact", "ivf"), help="exact or approximate (ivf) search; auto: by size"
     )
-    storage: str = setting("fp16", choices=("fp16", "int8"), help="number format of stored vectors")
+    storage: str = setting(
+        "fp16",
+        choices=("fp16", "int8", "residual"),
+        help="how vectors are stored: in 16 or 8 bits a dimension, or as a centroid and 2 bits a dimension",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
