@@ -13,6 +13,7 @@ from colabel.ranking.hybrid import Views, standardise
 from colabel.ranking.probability import (
     FILE,
     Relevance,
+    _Fit,
     features,
     fit_relevance,
     grades_of,
@@ -57,6 +58,17 @@ def test_judged_negatives_are_fitted_alone() -> None:
     assert (fitted.basis, fitted.labelled) == ("judgements", (1.0, 1.0, 1.0))
     assert np.abs(fitted.of(views) - true).mean() < 0.02
     assert fitted.held_out.ece < 0.1
+
+
+def test_pairs_that_repeat_others_of_their_query_are_no_evidence() -> None:
+    views, relevant, _ = drawn(queries=30)
+    x, taken, often = features(views), np.ones(relevant.shape, dtype=bool), relevant | (views.late > 0)
+    once = _Fit(x, often, taken, complete=True)
+    twice = _Fit(*(np.repeat(one, 2, axis=1) for one in (x, often, taken)), complete=True)
+    assert np.allclose(once.best()[:-1], twice.best()[:-1], atol=0.01)
+    once = _Fit(x, often, taken, complete=False)
+    twice = _Fit(*(np.repeat(one, 2, axis=1) for one in (x, often, taken)), complete=False)
+    assert not np.allclose(once.best()[:-1], twice.best()[:-1], atol=0.01), "there, c would pay for it"
 
 
 def test_random_verdicts_decide() -> None:

@@ -209,18 +209,22 @@ def fit_relevance(
     )  # fmt: skip
 
 
-def reliability(probabilities: Floats, labelled: Mask, taken: Mask, share: float = 1.0) -> Reliability:
+def reliability(
+    probabilities: Floats, labelled: Mask, taken: Mask, share: float = 1.0, *, shown: int = SHOWN
+) -> Reliability:
     """Check probabilities [queries, n] against labels, of which only ``share`` of the relevant passages have one.
+
+    Of each query the ``shown`` most probable passages are checked.
 
     >>> checked = reliability(np.array([[0.9, 0.1]]), np.array([[True, False]]), np.array([[True, True]]))
     >>> round(checked.ece, 3), round(checked.brier, 3), checked.pairs
     (0.1, 0.01, 2)
     """
     kept = np.where(taken, probabilities, -np.inf)
-    order = np.argsort(-kept, axis=1)[:, :SHOWN]
-    shown = np.take_along_axis(taken, order, 1)
-    p = np.take_along_axis(probabilities, order, 1)[shown]
-    y = np.take_along_axis(labelled, order, 1)[shown] / share
+    order = np.argsort(-kept, axis=1)[:, :shown]
+    there = np.take_along_axis(taken, order, 1)
+    p = np.take_along_axis(probabilities, order, 1)[there]
+    y = np.take_along_axis(labelled, order, 1)[there] / share
     places = np.minimum((p * BINS).astype(int), BINS - 1)
     held = [(p[places == one], y[places == one]) for one in range(BINS) if (places == one).any()]
     bins = tuple((float(one.mean()), float(other.mean()), len(one)) for one, other in held)
@@ -233,7 +237,9 @@ def reliability(probabilities: Floats, labelled: Mask, taken: Mask, share: float
 class _Fit:
     """Maximum likelihood over some pairs of ``x`` [queries, n, features]; θ = (w of standardised features, b, logit c).
 
-    ``complete``: what has no label is not relevant, and c is 1.
+    ``complete``: what has no label is not relevant, and c is 1. Then the ridge grows with the pairs per query, twice
+    those of the rarer kind: pairs of one query are alike, and taken for so many observations they would make
+    probabilities overconfident. Without judged negatives a strong ridge would raise c.
     """
 
     def __init__(self, x: Floats, labelled: Mask, taken: Mask, *, complete: bool) -> None:
@@ -241,6 +247,8 @@ class _Fit:
         self.mean, self.deviation = x[taken].mean(axis=0), np.maximum(x[taken].std(axis=0), 1e-6)
         self._rows = np.column_stack([(x[taken] - self.mean) / self.deviation, np.ones(int(taken.sum()))])
         self._y, self._query = labelled[taken].astype(np.float64), np.nonzero(taken)[0]
+        rarer = min(self._y.sum(), (1 - self._y).sum())
+        self._ridge = _RIDGE * (max(1.0, 2 * rarer / len(x)) if complete else 1.0)
 
     def best(self, start: Floats | None = None, weights: Floats | None = None) -> Floats:
         """θ of the highest likelihood, with a weight for each query."""
@@ -253,7 +261,7 @@ class _Fit:
         starts = [self._start(one) for one in (_STARTS[:1] if start is not None or self.complete else _STARTS)]
         starts = starts if start is None else [start] if self.complete else [start, *starts]
         how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": 300}}
-        found = [minimize(_loss, one, args=(rows, y, given, self.complete), **how) for one in starts]
+        found = [minimize(_loss, one, args=(rows, y, given, self.complete, self._ridge), **how) for one in starts]
         return np.asarray(min(found, key=lambda one: float(one.fun)).x)
 
     def _start(self, logit: float) -> Floats:
@@ -284,16 +292,16 @@ class _Fit:
         return found
 
 
-def _loss(theta: Floats, rows: Floats, y: Floats, given: Floats, complete: bool) -> tuple[float, Floats]:
+def _loss(theta: Floats, rows: Floats, y: Floats, given: Floats, complete: bool, ridge: float) -> tuple[float, Floats]:
     """Negative log-likelihood with a ridge, and its gradient."""
     weights, share = theta[:-1], _c(theta, complete)
     relevant = _sigmoid(rows @ weights)
     p = np.clip(share * relevant, 1e-12, 1 - 1e-12)
-    loss = -(given * (y * np.log(p) + (1 - y) * np.log1p(-p))).sum() + _RIDGE / 2 * (weights[:-1] ** 2).sum()
+    loss = -(given * (y * np.log(p) + (1 - y) * np.log1p(-p))).sum() + ridge / 2 * (weights[:-1] ** 2).sum()
     slope = given * (p - y) / (p * (1 - p))
     gradient = np.zeros(len(theta))
     gradient[:-1] = rows.T @ (slope * share * relevant * (1 - relevant))
-    gradient[:-2] += _RIDGE * weights[:-1]
+    gradient[:-2] += ridge * weights[:-1]
     if not complete:  # a prior of c · (1 − c), or gradients vanish where c is near 1
         loss -= np.log(share) + np.log1p(-share)
         gradient[-1] = (slope * relevant).sum() * share * (1 - share) + 2 * share - 1
