@@ -126,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
-    parser.add_argument("--data", nargs="+", default=["pydocs:4000"])
+    parser.add_argument("--data", nargs="*", default=["pydocs:4000"], help="none: draw what --add keeps")
     parser.add_argument("--work", type=Path, help="where indexes are kept, to measure again")
     parser.add_argument("--indexes", type=Path, help="runs of plain encoders, FOLDER/<collection>/index, used as is")
     parser.add_argument("--verdicts", type=int, default=500)
