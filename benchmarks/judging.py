@@ -1,6 +1,6 @@
 """How many missing labels a judge finds with one verdict after another, by the order in which pairs are shown.
 
-    python benchmarks/judging.py [--json FILE] [--svg FILE] [--data pydocs:4000 …] [--verdicts 500] [--seed 1]
+    python benchmarks/judging.py [--json FILE] [--svg FILE] [--data pydocs:4000 …] [--indexes FOLDER] [--seed 1]
 
 One positive per training query is kept, the others are hidden, and a simulated judge knows them. Four orders: random
 among the candidates (its expected count), φ's scores, the default teacher's suggestions as they stand, and the queue of
@@ -24,7 +24,7 @@ from common import write_report
 from colabel.collective import collect
 from colabel.data import hide_labels, load_dataset
 from colabel.data.splits import hidden_labels
-from colabel.index import build_index
+from colabel.index import Index, build_index
 from colabel.labels import Verdict, decide, find_missing, label
 from colabel.ranking import Bm25
 from colabel.serve.queue import Queue
@@ -33,12 +33,17 @@ from colabel.teachers import SelfTeacher
 from colabel.teachers.views import fitted_teacher
 
 EVERY = 100
+LENGTH = 128  # tokens of a passage
 
 
-def measure(source: str, verdicts: int, seed: int, work: Path) -> dict[str, Any]:
+def measure(source: str, verdicts: int, seed: int, work: Path, finished: Path | None) -> dict[str, Any]:
     data = DataSettings(source=source)
     dataset = hide_labels(load_dataset(data, cache=work / "data"), 1, seed)
-    index = build_index(dataset, work / "index", data=data, encoder=EncoderSettings(passage_length=96))
+    if finished is not None and finished.exists():
+        index = Index(finished, passages=dataset.passages)
+        index.check_collection(dataset.passages)
+    else:
+        index = build_index(dataset, work / "index", data=data, encoder=EncoderSettings(passage_length=LENGTH))
     knowledge = collect(dataset, index, work / "knowledge", depth=100)
     words = Bm25(dataset.passages, RankSettings(), work / "bm25")
     hidden = {
@@ -50,9 +55,8 @@ def measure(source: str, verdicts: int, seed: int, work: Path) -> dict[str, Any]
     plain = label(knowledge, dataset, SelfTeacher(index, knowledge.queries), work / "labels-phi")
     taught = label(knowledge, dataset, fitted_teacher(knowledge, words, dataset), work / "labels")
     queue = Queue(taught, knowledge, dataset)
-    everything = [(one.query_id, one.passage_id) for one in queue._random]
-    within = sum(pair in hidden for pair in everything)
-    curves = {"random": [round(verdicts * within / len(everything) * n / verdicts, 1) for n in marks(verdicts)]}
+    within = among_candidates(queue, hidden)
+    curves = {"random": [round(within / queue.candidates * n, 1) for n in marks(verdicts)]}
     for name, labels, order in (("φ", plain, "standout"), ("static", taught, queue.order)):
         found = find_missing(labels, dataset, limit=verdicts, order=order)
         curves[name] = counts([(one.query_id, one.passage_id) in hidden for one in found], verdicts)
@@ -70,7 +74,7 @@ def measure(source: str, verdicts: int, seed: int, work: Path) -> dict[str, Any]
     found = {
         "collection": dataset.name,
         "queries": len(taught),
-        "candidates": len(everything),
+        "candidates": queue.candidates,
         "hidden": len(hidden),
         "hidden among candidates": within,
         "found": curves,
@@ -78,6 +82,14 @@ def measure(source: str, verdicts: int, seed: int, work: Path) -> dict[str, Any]
         "seconds per verdict (median, 95 %)": np.quantile(slowest, [0.5, 0.95]).round(4).tolist(),
     }
     print(found, flush=True)
+    return found
+
+
+def among_candidates(queue: Queue, hidden: set[tuple[str, str]]) -> int:
+    names, found = queue.labels.passage_ids, 0
+    for block in queue.labels.blocks():
+        for query_id, rows, free in zip(block.query_ids, block.rows, queue._free(block), strict=True):
+            found += sum((query_id, names[row]) in hidden for row in rows[free].tolist())
     return found
 
 
@@ -114,8 +126,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
-    parser.add_argument("--data", nargs="+", default=["pydocs:4000"])
+    parser.add_argument("--data", nargs="*", default=["pydocs:4000"], help="none: draw what --add keeps")
     parser.add_argument("--work", type=Path, help="where indexes are kept, to measure again")
+    parser.add_argument("--indexes", type=Path, help="runs of plain encoders, FOLDER/<collection>/index, used as is")
     parser.add_argument("--verdicts", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="which positives are kept")
     parser.add_argument("--add", action="store_true", help="keep the collections that the JSON file has already")
@@ -125,10 +138,12 @@ def main() -> None:
     rows = {one["collection"]: one for one in known.get("judging", ())}
     for source in options.data:
         with tempfile.TemporaryDirectory() as fresh:
-            work = (options.work or Path(fresh)) / Path(source).name.partition(":")[0]
-            one = measure(source, options.verdicts, options.seed, work)
+            name = Path(source).name.partition(":")[0]
+            finished = options.indexes and options.indexes / name / "index"
+            one = measure(source, options.verdicts, options.seed, (options.work or Path(fresh)) / name, finished)
             rows[one["collection"]] = one
-        write_report(options.json, {"hide_seed": options.seed, "judging": list(rows.values())})
+        about = {"hide_seed": options.seed, "passage_tokens": LENGTH}
+        write_report(options.json, {**about, "judging": list(rows.values())})
     if options.svg:
         draw(list(rows.values()), options.verdicts, options.svg)
 

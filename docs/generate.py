@@ -129,6 +129,11 @@ def scale_page() -> str:
     return _between((DOCS / "scale.md").read_text(encoding="utf-8"), "cluster", _cluster())
 
 
+def serve_page() -> str:
+    """The page on the web app with what its queue finds."""
+    return _between((DOCS / "serve.md").read_text(encoding="utf-8"), "judging", _judging())
+
+
 def _between(page: str, name: str, text: str) -> str:
     """The page with ``text`` between the comments that name a generated part."""
     before, rest = page.split(f"<!-- {name} -->\n")
@@ -143,6 +148,18 @@ def _cluster() -> str:
         f"{1 + cluster['overhead_of_ray_with_one_worker']:.2f} times as long as the local engine with one thread, two "
         f"workers {cluster['time_of_two_workers_by_one']:.2f} times as long as one, not counting start-up.\n"
     )
+
+
+def _judging() -> str:
+    found = _results("judging")["judging"]
+    head = ["missing labels found by 500 verdicts", "queries", "hidden, among the candidates", "random", "φ's order"]
+    rows = []
+    for one in found:
+        counts = [one["found"][order][-1] for order in ("random", "φ", "static", "live")]
+        shown = [f"**{count:,.0f}**" if count == max(counts) else f"{count:,.0f}" for count in counts]
+        known = [one["collection"], f"{one['queries']:,}", f"{one['hidden among candidates']:,}"]
+        rows.append([*known, *shown, f"{one['live / φ']:.2f}"])
+    return table([*head, "suggestions as they stand", "the queue", "queue / φ"], rows, right=7)
 
 
 def _estimates() -> str:
@@ -244,7 +261,8 @@ def _pairs(head: str, values: dict[str, typing.Any]) -> str:
 
 def _rows(rows: list[dict[str, typing.Any]]) -> str:
     header = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [[f"{row.get(key, '')}" for key in header] for row in rows]
+    cells = [[row.get(key, "") for key in header] for row in rows]
+    lines = [[_figure(cell) if isinstance(cell, dict) else str(cell) for cell in row] for row in cells]
     return table([key.replace("_", " ") for key in header], lines)
 
 
@@ -291,6 +309,7 @@ def main() -> None:
         (results.FOLDER / f"{name}.md").write_text(collection_page(name), encoding="utf-8")
     (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
     (DOCS / "scale.md").write_text(scale_page(), encoding="utf-8")
+    (DOCS / "serve.md").write_text(serve_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

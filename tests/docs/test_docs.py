@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
-from docs.generate import collection_page, reproducing_page, results_page, scale_page
+from docs.generate import collection_page, reproducing_page, results_page, scale_page, serve_page
 
 import colabel
 from colabel.cli import cli
@@ -159,3 +159,4 @@ def test_ids_of_the_recipe_are_known_and_one_for_each_split() -> None:
 def test_estimates_come_from_the_committed_figures() -> None:
     assert (DOCS / "reproducing.md").read_text(encoding="utf-8") == reproducing_page(), "run `make docs`"
     assert (DOCS / "scale.md").read_text(encoding="utf-8") == scale_page(), "run `make docs`"
+    assert (DOCS / "serve.md").read_text(encoding="utf-8") == serve_page(), "run `make docs`"

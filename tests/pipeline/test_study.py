@@ -498,7 +498,7 @@ def test_a_transfer_that_cannot_be(
 
 
 def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"has no recipe\.json, so it is a page of results"):
+    with pytest.raises(ArtefactError, match=r"has no recipe\.json, so it is no run or study"):
         noted_recipe(tmp_path)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(ArtefactError, match=r"recipe\.json cannot be read"):

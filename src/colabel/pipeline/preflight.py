@@ -246,10 +246,8 @@ def noted_recipe(folder: Path) -> tuple[Recipe, bool | None]:
     if (folder / TRANSFER_FILE).exists():
         raise ArtefactError(f"{folder} is a transfer and holds no models; name the study that it was made from")
     if not path.exists():
-        raise ArtefactError(
-            f"{folder} has no {RECIPE_FILE}, so it is a page of results or an old study without its models; name the "
-            "output folder of `colabel study`"
-        )
+        found = f"has no {RECIPE_FILE}, so it is no run or study" if folder.is_dir() else "is not a folder"
+        raise ArtefactError(f"{folder} {found}; name the output folder of `colabel run` or `colabel study`")
     try:
         table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         given = {key: value for key, value in table.items() if key in Recipe.__dataclass_fields__}

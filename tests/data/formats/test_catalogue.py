@@ -93,6 +93,12 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: bytes) -> No
         load_dataset(tmp_path / name)
 
 
+def test_a_csv_file_may_have_semicolons(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("\ufeffid;text;price\n1;one, two;9,50\n", encoding="utf-8")
+    assert list(load_dataset(path).passages) == [Passage("1", "", "one, two", {"price": "9,50"})]
+
+
 def test_a_long_cell_is_read(tmp_path: Path) -> None:
     path = tmp_path / "books.csv"
     path.write_text("id,text\n1," + "word " * 500_000 + "\n2,short\n")

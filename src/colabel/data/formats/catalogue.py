@@ -182,9 +182,20 @@ def _open_csv(path: Path, names: Sequence[str] = ()) -> Any:
     return csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=csv.ReadOptions(block_size=_LONGEST_ROW),
-        parse_options=csv.ParseOptions(delimiter="\t" if _ending(path) == ".tsv" else ",", newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter=_delimiter(path), newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
     )
+
+
+def _delimiter(path: Path) -> str:
+    """What stands between cells; in many countries spreadsheets write CSV with semicolons."""
+    import pyarrow as pa
+
+    if _ending(path) == ".tsv":
+        return "\t"
+    with pa.input_stream(str(path), compression="detect") as stream:
+        head = stream.read(_BATCH).partition(b"\n")[0]
+    return ";" if b";" in head and b"," not in head else ","
 
 
 @contextmanager
@@ -199,6 +210,8 @@ def arrow_errors(path: Path) -> Iterator[None]:
         reason = re.sub(r"(got \d+):.*", r"\1", reason)  # the row itself, which may be anything
         if "straddling" in reason:
             reason = f"a row has more than {_LONGEST_ROW >> 20} MB, or a quote is never closed"
+        if "invalid UTF8" in reason:
+            reason = f"{reason}; save it as UTF-8"
         raise DataError(f"cannot be read as a table: {reason}", file=str(path)) from None
 
 
@@ -207,7 +220,9 @@ def open_catalogue(name: str, settings: DataSettings, cache: Path | None) -> Sou
     path = Path(name)
     roles = find_roles(table_columns(path), settings.columns, name)
     joined = ("+".join(part) if isinstance(part, tuple) else part for part in roles)
-    found = (f"'{part}'" if part else "not given" for part in joined)
+    found = [f"'{part}'" if part else "not given" for part in joined]
+    if not roles.id:
+        found[0] = "the row's number (or name a column: --set data.columns.passage_id=COLUMN)"
     log_once("{}: id is {}, title {}, text {}; other columns are kept as metadata".format(name, *found))
     return Source(
         name=path.name.split(".")[0],

@@ -87,7 +87,7 @@ function show(found) {
   const shared = second ? first.hits.filter((one) => place(second, one.passage_id)).length : 0;
   const seconds = found.reduce((sum, one) => sum + one.seconds, 0);
   const same = second ? `, ${shared} in both` : "";
-  part("status").textContent = `${first.hits.length} passages${same}, ${Math.round(1000 * seconds)} ms`;
+  part("status").textContent = `${first.hits.length} passage${first.hits.length === 1 ? "" : "s"}${same}, ${Math.round(1000 * seconds)} ms`;
 }
 
 function place(found, id) {
@@ -123,6 +123,7 @@ function hit(one, found, other) {
   const item = make("li", { className: "hit" }, head, text, foot);
   item.dataset.passage = one.passage_id;
   text.addEventListener("click", () => item.classList.toggle("whole"));
+  if (one.text.reduce((sum, part) => sum + part.text.length, 0) <= 140) return item;
   const more = make("button", { type: "button", className: "plain", textContent: "All of it" });
   more.setAttribute("aria-label", `All of ${one.passage_id}`);
   more.addEventListener("click", () => item.classList.toggle("whole"));
