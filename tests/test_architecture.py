@@ -46,6 +46,8 @@ ROOMS: dict[str, set[str]] = {
     "fsspec": {"index"},
     "bm25s": {"ranking"},
     "Stemmer": {"ranking"},
+    "lancedb": {"ranking"},
+    "qdrant_client": {"ranking"},
     "ir_measures": {"measures", "evaluation"},
     "ir_datasets": {"data"},
     "datasets": {"data", "labels", "train"},

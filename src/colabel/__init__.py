@@ -33,6 +33,7 @@ _EXPORTS = {
     "colabel.pipeline.study": ("study",),
     "colabel.pipeline.transfer": ("transfer",),
     "colabel.ranking": ("Bm25", "Hybrid", "LateInteraction", "rank", "search"),
+    "colabel.ranking.serving": ("export_index",),
     "colabel.reporting": ("report",),
     "colabel.settings": (
         *("CollectiveSettings", "DataSettings", "EncoderSettings", "IndexSettings", "LabelSettings", "RankSettings"),
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from colabel.pipeline.transfer import transfer as transfer
     from colabel.ranking import Bm25 as Bm25, Hybrid as Hybrid, LateInteraction as LateInteraction
     from colabel.ranking import rank as rank, search as search
+    from colabel.ranking.serving import export_index as export_index
     from colabel.reporting import report as report
     from colabel.settings import CollectiveSettings as CollectiveSettings, DataSettings as DataSettings
     from colabel.settings import EncoderSettings as EncoderSettings, IndexSettings as IndexSettings

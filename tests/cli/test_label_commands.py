@@ -16,6 +16,7 @@ from colabel.data import Dataset, load_dataset
 from colabel.index import build_index
 from colabel.labels import FORMATS, ORDERS, Flag, label, missing_labels, open_labels
 from colabel.pipeline.folder import RANKERS
+from colabel.ranking import serving
 from colabel.settings import CollectiveSettings, EncoderSettings, LabelSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
 
@@ -187,6 +188,9 @@ def test_the_report_works_where_the_knowledge_is_gone(
         (("export", "LABELS", "TMP/caves", "--format", "hf", "--passages", 9, "--out", "TMP/x"), 2, "the most is 5"),
         (("export", "LABELS", "TMP/caves", "--format", "trec", "--passages", 9, "--out", "TMP/x"), 2, "every pair"),
         (("export", "LABELS", "TMP/caves", "--format", "hf", "--temperature", 0, "--out", "TMP/x"), 2, "x>0"),
+        (("export", "LABELS", "--format", "vespa", "--out", "TMP/x"), 1, "holds no finished index"),
+        (("export", "TMP/index", "--format", "hf", "--out", "TMP/x"), 2, "'hf' is no format for an index"),
+        (("export", "TMP/index", "TMP/caves", "--format", "vespa", "--out", "TMP/x"), 2, "leave it out"),
     ],
 )
 def test_misuse(
@@ -211,10 +215,23 @@ def test_misuse(
 
 def test_options_name_what_the_library_has() -> None:
     assert search_commands._RANKERS == RANKERS
-    assert label_commands._FORMATS == FORMATS
+    assert (*FORMATS, *label_commands._ENGINES) == label_commands._FORMATS
+    assert {*label_commands._ENGINES, "parquet"} == set(serving.FORMATS)
     assert label_commands._ORDERS == ORDERS
     for name in ("label", "export", "missing"):
         assert f"colabel {name} " in str(cli.commands[name].help)
+
+
+@pytest.mark.parametrize("form", ["parquet", "vespa"])
+def test_export_of_an_index(real: tuple[Dataset, Knowledge], tmp_path: Path, call: Call, form: str) -> None:
+    passages, tokens, model = len(real[0].passages), real[1].index.store.tokens, tmp_path / "index" / "encoder"
+    code, _, err = call("export", tmp_path / "index", "--format", form, "--out", tmp_path / "out")
+    assert (code, "are gone" in err) == (1, True), "it was built without saying where its passages are"
+    call("index", tmp_path / "caves", "--set", f"encoder.model={model}", "--out", tmp_path / "own")
+    code, text, err = call("export", tmp_path / "own", "--format", form, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert text.startswith(f"{tmp_path / 'out'}: {passages} passages, {tokens} token vectors of 16\n")
+    assert text.splitlines()[-1].startswith("Next: ")
 
 
 def test_missing_never_overwrites_a_file_unless_forced(

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
 _READERS = ("cross-encoder", "ensemble", "mixed")
-_FORMATS = ("parquet", "trec", "hf", "pylate")
+_ENGINES = ("lancedb", "qdrant", "vespa")
+_FORMATS = ("parquet", "trec", "hf", "pylate", *_ENGINES)
 _ORDERS = ("standout", "deviation")
 _WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
 
@@ -408,20 +409,25 @@ def _count_lines(quality: Quality) -> list[str]:
 
 @click.command(
     "export",
-    help=f"""Write labels, or a trained model, for other programs.
+    help=f"""Write labels, an index, or a trained model for other programs.
 
     {_LABELS_HELP} Or RUN is a trained model, without a DATASET: --format pylate writes PyLate's checkpoint layout (for
-    sentence-transformers a model needs no export). Of a run, pylate exports the student, other formats the labels.
+    sentence-transformers a model needs no export). Or RUN is an index: lancedb, qdrant, vespa and parquet write its
+    vectors, ids, texts and metadata for other search engines. Of a run, pylate exports the student, these engines the
+    index, and other formats the labels.
 
-    parquet: a row per pair. trec: run.trec, the teacher's scores, and qrels.trec, the visible labels. hf: a dataset for
-    the distillation losses of sentence-transformers. pylate: the three datasets that PyLate joins by id. In hf and
-    pylate scores are divided by the temperature. Examples:
+    lancedb: a database with the table 'passages'. qdrant: a folder of Qdrant's local mode. vespa: a feed and a schema.
+    parquet: a row per passage of an index; of labels, a row per pair. trec: run.trec, the teacher's scores, and
+    qrels.trec, the visible labels. hf: a dataset for the distillation losses of sentence-transformers. pylate: the
+    three datasets that PyLate joins by id. In hf and pylate scores are divided by the temperature. Examples:
 
       colabel export runs/mine --format parquet --out my-labels/
 
       colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/
 
-      colabel export runs/mine/students/collective-0.5/model --format pylate --out pylate-model/""",
+      colabel export runs/mine/students/collective-0.5/model --format pylate --out pylate-model/
+
+      colabel export my-index/ --format lancedb --out my-lancedb/""",
 )
 @_labels_arguments
 @click.option("--format", required=True, type=click.Choice(_FORMATS), help="Which form.")
@@ -447,10 +453,15 @@ def export_command(
     passages: int | None,
     out: Path,
 ) -> None:
-    """Thin call of :func:`colabel.export_labels`, or of the export of a model."""
+    """Thin call of :func:`colabel.export_labels`, :func:`colabel.export_index`, or of the export of a model."""
     from colabel import export_labels, open_run
 
     is_run = options.is_run(labels_folder)
+    if format in _ENGINES or (labels_folder / "index.json").is_file():
+        if given := dataset or (overrides and f"--set {overrides[0]}") or (passages and f"--passages {passages}"):
+            raise UsageError(f"{labels_folder} is exported as an index, which needs no {given}; leave it out")
+        _export_index(labels_folder, format, out)
+        return
     if dataset is None and (not is_run or format == "pylate"):
         _export_model(open_run(labels_folder).student if is_run else labels_folder, format, out)
         return
@@ -473,6 +484,21 @@ def export_command(
         emit(f"Next: python -c {shlex.quote(_loading(format, out))}")
 
 
+def _export_index(source: Path, format: str, out: Path) -> None:
+    from colabel import Index, export_index, open_run
+
+    index = open_run(source).index if options.is_run(source) else Index.open(source)
+    with terminal_progress() as progress:
+        counts = export_index(index, out, format, progress=progress).counts
+    emit(f"{out}: {counts['passages']:,} passages, {counts['tokens']:,} token vectors of {index.store.dimension}")
+    if counts["empty"]:
+        emit(f"{counts['empty']:,} passages without any token vector are left out")
+    if format == "vespa":
+        emit(f"Next: {shlex.join(['vespa', 'feed', str(out / 'feed.jsonl')])}, with passage.sd among your schemas")
+    else:
+        emit(f"Next: python -c {shlex.quote(_loading('passages' if format == 'parquet' else format, out))}")
+
+
 def _export_model(source: Path, format: str, out: Path) -> None:
     from colabel.train import export_pylate
 
@@ -492,5 +518,8 @@ def _loading(format: str, out: Path) -> str:
         "parquet": f"import pandas; print(pandas.read_parquet({folder + '/labels.parquet'!r}))",
         "hf": f"import datasets; print(datasets.load_from_disk({folder!r}))",
         "pylate": f"import datasets; print(datasets.load_from_disk({folder + '/train'!r}))",
+        "passages": f"import pandas; print(pandas.read_parquet({folder + '/passages.parquet'!r}))",
+        "lancedb": f"import lancedb; print(lancedb.connect({folder!r}).open_table('passages').schema)",
+        "qdrant": f"import qdrant_client; print(qdrant_client.QdrantClient(path={folder!r}).count('passages'))",
         "model": f"import pylate.models; print(pylate.models.ColBERT({folder!r}))",
     }[format]
