@@ -179,7 +179,7 @@ def train_centres(vectors: FloatArray, lists: int) -> FloatArray:
 
 def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """The centre with the highest dot product for each vector, int64 [n]."""
-    blocks = torch.from_numpy(vectors).split(_BLOCK)
+    blocks = torch.split(torch.from_numpy(vectors), _BLOCK)
     return torch.cat([(block @ torch.from_numpy(centres).T).argmax(dim=1) for block in blocks]).numpy()
 
 

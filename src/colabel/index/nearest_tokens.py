@@ -277,7 +277,8 @@ def _write(space: Workspace, store: TokenStore, given: FloatArray | None, progre
         workers.share(range(0, len(content), _BLOCK), work)
     task.close()
     bounds = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64)
-    arrays = {"centres": centres, "order": content[np.argsort(nearest, kind="stable")], "bounds": bounds}
+    order = content[np.argsort(nearest, kind="stable")]
+    arrays: dict[str, npt.NDArray[Any]] = {"centres": centres, "order": order, "bounds": bounds}
     for name, values in arrays.items():
         save_array(space, name, values)
     return {"lists": lists, "tokens": len(content)}
