@@ -110,7 +110,7 @@ def test_the_overview_counts(client: TestClient) -> None:
     before = client.get("/api/overview").json()
     assert (before["queries"], before["labels"], before["judged"]) == (10, 11, 0)
     assert before["missing"]["candidates"] > 0 and before["missing"]["estimate"] is None
-    assert before["step"]["link"] == "/review"
+    assert (before["step"]["link"], before["step"]["command"]) == ("/review", "")
     for number in range(12):
         judge(client, answer="yes" if number % 2 else "no")
     after = client.get("/api/overview").json()
@@ -119,6 +119,7 @@ def test_the_overview_counts(client: TestClient) -> None:
     assert after["judges"] == [{**after["judges"][0], "judge": "ann", "yes": 6, "no": 6, "unsure": 0}]
     assert sum(one["value"] for one in after["days"]) == 12
     assert after["trainings"][0]["name"] == "now" and "nDCG@10" in after["trainings"][0]["means"]
+    assert after["step"]["link"] == "/review" and after["step"]["command"].startswith("colabel run ")
     page = client.get("/").text
     assert "Wilson" in page and ">12<" in page
 

@@ -473,10 +473,9 @@ class ServedRun:
             text = f"The suggestions are used up. {new:,} new labels are ready: train again with them."
             return Step(text, command=again)
         sampled = estimate_missing(self.queue.candidates, self.queue.sample(), new).sample.of
-        if sampled < _ENOUGH:
-            text = f"Go on: {sampled} of {_ENOUGH} random pairs are judged, from which on the estimate is of use."
-            return Step(text, "/review")
-        return Step(f"Go on, or train again with the {new:,} new labels.", "/review", again)
+        about = f" {_ENOUGH} random pairs make the estimate below useful; {sampled} are judged."
+        text = f"Go on, or train again with the new labels ({new:,})." if new else "Go on."
+        return Step(text + (about if sampled < _ENOUGH else ""), "/review", again if new else "")
 
     def _queue(self) -> Queue:
         if self.queue is None:
@@ -502,10 +501,10 @@ def histogram(counts: Iterable[int]) -> list[Bar]:
     """How many queries have one label, two, and so on; rare large numbers share a bar.
 
     >>> [(bar.name, bar.value) for bar in histogram([1, 1, 3, 12])]
-    [('1', 2), ('2', 0), ('3', 1), ('4', 0), ('5', 0), ('6–10', 0), ('11–', 1)]
+    [('1', 2), ('2', 0), ('3', 1), ('4', 0), ('5', 0), ('6–10', 0), ('11+', 1)]
     """
-    found = Counter("11–" if one > 10 else "6–10" if one > 5 else str(one) for one in counts)
-    return [Bar(name, found[name]) for name in ("1", "2", "3", "4", "5", "6–10", "11–")]
+    found = Counter("11+" if one > 10 else "6–10" if one > 5 else str(one) for one in counts)
+    return [Bar(name, found[name]) for name in ("1", "2", "3", "4", "5", "6–10", "11+")]
 
 
 def by_judge(verdicts: Iterable[Verdict]) -> list[JudgeView]:

@@ -56,7 +56,7 @@ async function showFacets() {
       field.addEventListener("change", search);
     }
     const [first, ...others] = fields;
-    part("facets").append(make("label", {}, `${one.column} `, first), ...others);
+    part("facets").append(make("label", {}, `${one.column} `, first), ...others.flatMap((other) => ["to", other]));
   }
   part("facets").hidden = !facets.length;
 }
