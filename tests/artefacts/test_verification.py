@@ -10,8 +10,7 @@ import pytest
 
 from colabel import verify
 from colabel.artefacts import Spec, Workspace, build, read_manifest
-from colabel.artefacts.manifest import _CHECKED
-from colabel.artefacts.sums import BLOCK, SAMPLE_BYTES, block_sums
+from colabel.artefacts.manifest import _CHECKED, BLOCK, SAMPLE_BYTES, block_sums
 from colabel.errors import ArtefactError
 
 PLAN = Spec("toy", {"size": 3}, {"corpus": "abc"}, seed=1)

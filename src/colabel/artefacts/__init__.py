@@ -7,7 +7,6 @@ from colabel.artefacts.build import (
     Workspace,
     assemble,
     build,
-    current_builder,
     refuse_foreign,
     write_json,
     write_text,
@@ -22,20 +21,17 @@ from colabel.artefacts.manifest import (
     read_manifest,
     seconds_of,
 )
-from colabel.artefacts.verification import Damage, Verification, verify
+from colabel.artefacts.verification import verify
 
 __all__ = [
     "Builder",
-    "Damage",
     "DryBuilder",
     "Manifest",
     "Spec",
     "Stale",
-    "Verification",
     "Workspace",
     "assemble",
     "build",
-    "current_builder",
     "file_fingerprint",
     "fingerprint",
     "folder_lock",

@@ -1,9 +1,7 @@
 """Build an artefact atomically and resumably.
 
-The work happens in a hidden sibling folder, ``.NAME.partial``. Files appear in it whole (written beside, synced,
-renamed), so after a kill at any moment the files that are there are good and the same call continues. When all
-is done the manifest is written and the folder renamed to ``NAME``: there is no moment at which a half-written
-artefact bears the final name.
+The work happens in a hidden sibling, ``.NAME.partial``, in which files appear whole (written beside, synced, renamed):
+after a kill the same call continues. When all is done the manifest is written and the folder renamed to ``NAME``.
 """
 
 from __future__ import annotations
@@ -19,11 +17,21 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from colabel.artefacts.lock import WRITER_FILE, folder_lock
-from colabel.artefacts.manifest import Manifest, Spec, library_versions, parse_manifest, read_manifest
-from colabel.artefacts.sums import MANIFEST_FILE, block_sums
+from colabel.artefacts.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    Spec,
+    block_sums,
+    library_versions,
+    parse_manifest,
+    read_manifest,
+)
 from colabel.errors import ArtefactError, UsageError
 
 log = logging.getLogger(__name__)
@@ -72,6 +80,11 @@ class Workspace:
         sync(final.parent)
         self.keep_time()
 
+    def save(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Write an array as ``NAME``, which ends in ``.npy``."""
+        with self.file(name) as path:
+            np.save(path, values, allow_pickle=False)
+
     def sums(self, name: str) -> str:
         """The checksums of a file; it is read where it came from an interrupted process or a library wrote it."""
         written, sums = self._sums.get(name, (0, ""))
@@ -91,7 +104,7 @@ class Stale(Exception):  # noqa: N818 - an answer to "is it up to date?", not a 
 
     def __init__(self, stage: str, folder: Path, differs: Sequence[str] = ()) -> None:
         self.stage, self.folder, self.differs = stage, folder, tuple(differs)
-        super().__init__(f"{stage} in {folder} {self.reason}")
+        super().__init__(f"{self.sentence} ({folder})")
 
     def of(self, stage: str, keys: Mapping[str, str]) -> Stale:
         """The same, with the name that a pipeline has for the stage, and its ``keys`` for some settings."""
@@ -100,12 +113,7 @@ class Stale(Exception):  # noqa: N818 - an answer to "is it up to date?", not a 
     @property
     def sentence(self) -> str:
         """The stage, and what is the matter with it."""
-        return f"`{self.stage}` {self.reason}"
-
-    @property
-    def reason(self) -> str:
-        """What is the matter with the artefact, to follow its name."""
-        return f"differs in {', '.join(self.differs)}" if self.differs else "is not made yet"
+        return f"`{self.stage}` " + (f"differs in {', '.join(self.differs)}" if self.differs else "is not made yet")
 
 
 class Builder:
@@ -139,8 +147,7 @@ class Builder:
             except Exception as error:
                 self._failures[folder] = error
                 raise
-        found: T = self._results[folder]
-        return found
+        return cast("T", self._results[folder])
 
     def build(self, folder: Path, spec: Spec, write: Write) -> Manifest:
         """Return the artefact of ``spec`` in ``folder``: the finished one, or one made (or continued) now."""
@@ -228,7 +235,9 @@ def assemble(folder: Path, file: str, make: Callable[[], Mapping[str, Any]]) -> 
     try:
         with DryBuilder():
             table = json.loads(json.dumps(make()))
-        written = _read_json(folder / file)
+        written = None
+        with contextlib.suppress(OSError, ValueError):
+            written = json.loads((folder / file).read_text(encoding="utf-8"))
         if written == table or (dry and written is not None):  # as where data lies, which no artefact depends on
             log.debug("%s: up to date (%s)", folder.name, folder)
             return
@@ -239,13 +248,6 @@ def assemble(folder: Path, file: str, make: Callable[[], Mapping[str, Any]]) -> 
     with folder_lock(folder):
         (folder / file).unlink(missing_ok=True)  # until all parts fit together again
         write_json(folder / file, make())
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def refuse_foreign(folder: Path, ours: Collection[str]) -> None:

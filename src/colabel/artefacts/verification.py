@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from colabel.artefacts.manifest import Manifest, own_sum_fits, parse_manifest
-from colabel.artefacts.sums import DIGITS, MANIFEST_FILE, block_sums, where
+from colabel.artefacts.manifest import DIGITS, MANIFEST_FILE, Manifest, block_sums, own_sum_fits, parse_manifest, where
 from colabel.errors import ArtefactError
 from colabel.progress import SILENT, Progress
 
@@ -50,19 +48,12 @@ class Verification:
     damaged: tuple[Damage, ...]
     unchecked: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        return dataclasses.asdict(self)
-
 
 def verify(folder: Path | str, *, progress: Progress = SILENT) -> Verification:
-    """Compare every file of every artefact below a folder (a run, a study, an index, an artefact) with its checksum.
-
-    Raises:
-        ArtefactError: there is no artefact.
-    """
+    """Compare every file of every artefact below a folder (a run, a study, an index, an artefact) with its checksum."""
     folder = Path(folder)
-    found = [path.parent for path in sorted(folder.rglob(MANIFEST_FILE)) if not _hidden(path.relative_to(folder))]
+    paths = sorted(folder.rglob(MANIFEST_FILE))
+    found = [one.parent for one in paths if not any(part[0] == "." for part in one.relative_to(folder).parts)]
     if not found:
         raise ArtefactError(f"{folder} holds no artefact; expected a run, a study, an index or another output folder")
     known: dict[tuple[int, int], str] = {}  # files of earlier versions of a run are often those of the present one
@@ -86,10 +77,6 @@ def verify(folder: Path | str, *, progress: Progress = SILENT) -> Verification:
         files, size = files + len(manifest.files), size + sum(manifest.files.values())
     task.close()
     return Verification(len(found), files, size, tuple(damaged), tuple(unchecked))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _problems(folder: Path, manifest: Manifest, known: dict[tuple[int, int], str]) -> Iterator[tuple[str, str]]:

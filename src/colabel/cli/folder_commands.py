@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ def verify_command(folder: Path, as_json: bool) -> int:
     with terminal_progress() as progress:
         found = verify(folder, progress=progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(dataclasses.asdict(found))
         return 1 if found.damaged else 0
     for one in found.damaged:
         emit(f"DAMAGED {one.file}: {one.problem}\n  remedy: {one.remedy}")

@@ -29,7 +29,7 @@ import torch
 
 from colabel.artefacts import Spec, assemble, build, fingerprint, read_manifest, refuse_foreign, write_json
 from colabel.artefacts.build import current_builder
-from colabel.artefacts.sums import MANIFEST_FILE
+from colabel.artefacts.manifest import MANIFEST_FILE
 from colabel.data import Dataset, PassageTable, reopen_passages, resolve_paths
 from colabel.data.metadata import Metadata
 from colabel.data.pieces import best_documents
