@@ -12,67 +12,49 @@ from typing import Any, ClassVar, Literal
 
 from colabel.errors import SettingsError
 
-_ALWAYS = "it is always {} now: leave the key out"
-_MINING = "negatives that score close to the positive are no longer left out: leave the key out"
-_BOARD = "training/log.jsonl holds all that was written for TensorBoard: leave the key out"
-_BOTH = ("train", "distil")
+_FIXED = "it is fixed now: leave the key out"
 _SHARED = ("schedule", "warmup", "precision", "measure", "evaluate_every", "evaluate_queries", "keep", "patience")
-_FIXED = {"weight_decay": "0", "gradient_clip": "2", "evaluate_depth": "100", "save_every": "100", "log_every": "10"}
-_READING = {
-    **{"loss": '"listwise"', "random_negatives": "2, or cross_encoder.negatives where that is less", "pool": "100"},
-    **{"warmup": "0.1", "weight_decay": "0.01", "precision": '"auto"', "batch_tokens": "8192", "save_seconds": "120"},
+_TRAINING = "weight_decay gradient_clip evaluate_depth save_every log_every mining mining_margin mining_share"
+_GONE = {
+    "train": f"{_TRAINING} scope",
+    "distil": f"{_TRAINING} hard_scope",
+    "cross_encoder": "loss random_negatives pool warmup weight_decay precision batch_tokens save_seconds",
+    "data": "hide_seed",
+    "index": "shard_passages",
+    "collective": "labelled_weight",
+    "compute": "cpus gpus memory retries patience",
+    "encoder": "batch_tokens projection_sample projection_seed",
+    "study": "timed_queries quality_queries examples dev_target",
 }
-_MEASURED = {"timed_queries": "50", "quality_queries": "50", "examples": "5"}
 RENAMED: dict[str, str] = {
-    **{f"{section}.{key}": f"θ and students share it now: set fit.{key}" for section in _BOTH for key in _SHARED},
-    **{f"{section}.{key}": _ALWAYS.format(value) for section in _BOTH for key, value in _FIXED.items()},
-    **{f"{section}.{key}": _MINING for section in _BOTH for key in ("mining", "mining_margin", "mining_share")},
-    **{f"{section}.keep_start": 'set fit.keep = "best-or-start"' for section in _BOTH},
-    **{f"{section}.tensorboard": _BOARD for section in _BOTH},
-    **{f"cross_encoder.{key}": _ALWAYS.format(value) for key, value in _READING.items()},
-    "data.hide_seed": "which positives are kept is settled by the ids: leave the key out",
-    "index.shard_passages": _ALWAYS.format("4,096 passages between two save points"),
-    "collective.labelled_weight": "labelled passages are feedback alone or first, see collective.feedback",
-    "compute.cpus": _ALWAYS.format("1 core per worker"),
-    "compute.gpus": "a worker takes a GPU where the cluster has any: leave the key out",
-    "compute.memory": "Ray chooses the size of its object store: leave the key out",
-    "compute.retries": _ALWAYS.format("3 more attempts"),
-    "compute.patience": _ALWAYS.format("600 seconds"),
+    **{f"{section}.{key}": _FIXED for section, keys in _GONE.items() for key in keys.split()},
+    **{f"{part}.{key}": f"set fit.{key}, for θ and students" for part in ("train", "distil") for key in _SHARED},
+    **dict.fromkeys(("train.keep_start", "distil.keep_start"), 'set fit.keep = "best-or-start"'),
+    **dict.fromkeys(("train.tensorboard", "distil.tensorboard"), "training/log.jsonl holds the same values"),
     "compute.scratch": "what a node fetches lies in its temporary folder: set TMPDIR on the nodes",
-    "encoder.batch_tokens": _ALWAYS.format("4096"),
-    "encoder.projection_sample": _ALWAYS.format("512"),
-    "encoder.projection_seed": _ALWAYS.format("0"),
     "train.teacher": "set train.theta",
-    "train.scope": _ALWAYS.format('"batch"'),
     "labels.temperature": "exports take --temperature, and training has distil.teacher_temperature: leave the key out",
     "distil.others": "a teacher that knows any passage is asked, with others they are irrelevant: leave the key out",
-    **{f"study.{key}": _ALWAYS.format(value) for key, value in _MEASURED.items()},
     "study.trials": "students are trained once, as [distil] says: try other settings in studies of their own",
-    "study.dev_target": _ALWAYS.format("1 % above the best value before training"),
-    "distil.hard_scope": _ALWAYS.format('"group"'),
 }
 """Keys that earlier versions had → what to do instead. New names stand without quotes: the first quoted name of a
 message is the key whose file and line are shown."""
 
+REQUIRED: Any = dataclasses.MISSING
 Effect = Literal["always", "none", "evaluation", "teaching"]
 
 
-def setting(
-    default: Any = dataclasses.MISSING,
-    *,
-    help: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] | None = None,
-    effect: Effect = "always",
-) -> Any:
-    """Declare a field with its meaning and its allowed values; without a default it must be given.
+def setting(default: Any, help: str, within: tuple[float | str, ...] = (), *, effect: Effect = "always") -> Any:
+    """Declare a field with its meaning and its allowed values.
 
     Args:
+        within: the lowest and highest number, the words that it takes, or both.
         effect: when the field changes what its stage makes, and so belongs to its fingerprint. ``none``: it never
             does, or an input of the stage names it already; ``evaluation``: where training is evaluated on dev;
             ``teaching``: where there is a teacher beside the labels.
     """
+    low, high = [one for one in within if not isinstance(one, str)] or (None, None)
+    choices = tuple(one for one in within if isinstance(one, str))
     metadata = {"help": help, "low": low, "high": high, "choices": choices, "effect": effect}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -85,18 +67,22 @@ class Settings:
 
     section: ClassVar[str] = ""
 
+    def __init_subclass__(cls, section: str = "") -> None:
+        cls.section = section
+
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value = check_value(self._key(field.name), getattr(self, field.name), hints[field.name], field.metadata)
             object.__setattr__(self, field.name, value)
-        self.check()
+        self._check()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Refuse combinations that are impossible; overridden where fields depend on each other."""
 
-    def _key(self, name: str) -> str:
-        return f"{self.section}.{name}" if self.section else name
+    @classmethod
+    def _key(cls, name: str) -> str:
+        return f"{cls.section}.{name}" if cls.section else name
 
     def as_dict(self) -> dict[str, Any]:
         """All values as plain JSON types, for manifests and fingerprints."""
@@ -110,23 +96,21 @@ class Settings:
     @classmethod
     def from_manifest(cls, table: Mapping[str, Any]) -> typing.Self:
         """Build from what an artefact stores, perhaps of an earlier version: keys that went since are left out."""
-        prefix = f"{cls.section}." if cls.section else ""
-        return cls.from_mapping({key: value for key, value in table.items() if f"{prefix}{key}" not in RENAMED})
+        return cls.from_mapping({key: value for key, value in table.items() if cls._key(key) not in RENAMED})
 
     @classmethod
     def from_mapping(cls, table: Mapping[str, Any]) -> typing.Self:
         """Build from a TOML table; an unknown or missing key is an error that names the nearest valid one."""
         names = {field.name: field for field in dataclasses.fields(cls)}
-        prefix = f"{cls.section}." if cls.section else ""
         for key in table:
             if key not in names:
-                if instead := RENAMED.get(f"{prefix}{key}"):
-                    raise SettingsError(f"'{prefix}{key}' is no longer a setting: {instead}")
-                raise SettingsError(f"unknown key '{prefix}{key}'{nearest(key, names)}")
+                if instead := RENAMED.get(cls._key(key)):
+                    raise SettingsError(f"'{cls._key(key)}' is no longer a setting: {instead}")
+                raise SettingsError(f"unknown key '{cls._key(key)}'{nearest(key, names)}")
         for name, field in names.items():
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if required and name not in table:
-                raise SettingsError(f"'{prefix}{name}' is missing: {field.metadata['help']}")
+                raise SettingsError(f"'{cls._key(name)}' is missing: {field.metadata['help']}")
         return cls(**table)
 
 
@@ -143,31 +127,23 @@ def nearest(key: str, valid: Iterable[str]) -> str:
 
 def check_value(key: str, value: Any, hint: Any, metadata: Mapping[str, Any]) -> Any:
     """Return the value in its declared type, or raise a sentence with key, value and allowed range."""
-    expected, base = allowed(hint, metadata), _without_none(hint)
+    low, high, choices = metadata["low"], metadata["high"], metadata["choices"]
+    base, expected = _without_none(hint), f"expected {allowed(hint, metadata)}"
     if value is None and type(None) in typing.get_args(hint):
         return None
-    if _number_or_word(hint):
-        if value in metadata["choices"]:
-            return value
-        metadata = {**metadata, "choices": None}
+    if isinstance(value, str) and value in choices:
+        return value
     converted = _convert(value, base)
     if converted is None:
-        raise SettingsError(f"'{key}' is {_shown(value)} ({type(value).__name__}); expected {expected}")
-    low, high, choices = metadata.get("low"), metadata.get("high"), metadata.get("choices")
+        raise SettingsError(f"'{key}' is {_shown(value)} ({type(value).__name__}); {expected}")
     if base in (int, float):
         inside = (low is None or converted >= low) and (high is None or converted <= high)
         if not inside or not math.isfinite(converted):
-            raise SettingsError(f"'{key}' is {value!r}; expected {expected}")
-    if choices and converted not in choices:
+            raise SettingsError(f"'{key}' is {value!r}; {expected}")
+    elif choices:
         close = difflib.get_close_matches(str(value), choices, n=1)
-        hint_text = f"; did you mean '{close[0]}'?" if close else ""
-        raise SettingsError(f"'{key}' is {value!r}; expected {expected}{hint_text}")
+        raise SettingsError(f"'{key}' is {value!r}; {expected}" + (f"; did you mean '{close[0]}'?" if close else ""))
     return converted
-
-
-def _number_or_word(hint: Any) -> bool:
-    """Whether a field takes a number or one of some words."""
-    return bool(hint == int | str)
 
 
 def _without_none(hint: Any) -> Any:
@@ -195,24 +171,19 @@ def _convert(value: Any, base: Any) -> Any:
 def allowed(hint: Any, metadata: Mapping[str, Any]) -> str:
     """Say in words what a field takes.
 
-    >>> allowed(int, {"low": 1, "high": 100})
+    >>> allowed(int, {"low": 1, "high": 100, "choices": ()})
     'a whole number from 1 to 100'
     """
-    choices, low, high = (metadata.get(name) for name in ("choices", "low", "high"))
-    words = ", ".join(f"'{choice}'" for choice in choices or ())
-    if _number_or_word(hint):
-        return f"{allowed(int, {**metadata, 'choices': None})}, or {words}"
-    if choices:
+    low, high, words = metadata["low"], metadata["high"], ", ".join(f"'{choice}'" for choice in metadata["choices"])
+    if words and low is None:
         return f"one of {words}"
     base = _without_none(hint)
-    if base is not hint:
-        return allowed(base, metadata) + " (or left out)"
-    if isinstance(hint, type) and issubclass(hint, Settings):
-        return f"a table [{hint.section}]"
+    if isinstance(base, type) and issubclass(base, Settings):
+        return f"a table [{base.section}]"
     names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     names |= {tuple: "a list of strings", dict: "a table of strings"}
-    text = names[typing.get_origin(hint) or hint]
-    return text if low is None or high is None else f"{text} from {low:,} to {high:,}"
+    text = names[typing.get_origin(base) or base] + (f" from {low:,} to {high:,}" if low is not None else "")
+    return f"{text}, or {words}" if words else f"{text} (or left out)" if base is not hint else text
 
 
 def _shown(value: Any) -> str:

@@ -31,7 +31,7 @@ def read_recipe(path: Path, overrides: Iterable[str], resolve: Resolve) -> Recip
         place = re.search(r"\(at line (\d+)", str(error))
         raise SettingsError(f"{path}{f':{place.group(1)}' if place else ''}: not valid TOML: {error}") from None
     given = set(table)
-    overridden = [_override(table, override) for override in overrides]
+    overridden = _override_all(table, overrides)
     try:
         recipe = build_recipe(table)
     except SettingsError as error:
@@ -46,8 +46,7 @@ def read_recipe(path: Path, overrides: Iterable[str], resolve: Resolve) -> Recip
 def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
     """A recipe for a dataset named on the command line; paths are relative to the current folder."""
     table: dict[str, Any] = {"data": {"source": source}}
-    for override in overrides:
-        _override(table, override)
+    _override_all(table, overrides)
     return build_recipe(table)
 
 
@@ -61,8 +60,7 @@ def recipe_text(path: Path, overrides: Iterable[str] = (), *, note: str = "") ->
 def given_keys(dataset: str, overrides: Iterable[str] = ()) -> set[str]:
     """The settings, as ``section.key``, that a recipe file (where ``dataset`` is one) and overrides spell out."""
     table: dict[str, Any] = tomllib.loads(_read(Path(dataset))) if dataset.endswith(".toml") else {}
-    for override in overrides:
-        _override(table, override)
+    _override_all(table, overrides)
     return {f"{section}.{key}" for section, values in table.items() if isinstance(values, dict) for key in values}
 
 
@@ -126,19 +124,23 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _override(table: dict[str, Any], override: str) -> str:
-    """Set one value and return its key."""
-    key, equals, value_text = override.partition("=")
-    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
-        raise SettingsError(f"--set {override!r}: expected SECTION.KEY=VALUE, such as collective.beta=0.5")
-    try:
-        value = tomllib.loads(f"value = {value_text}")["value"]
-    except (ValueError, RecursionError):
-        value = value_text.strip()  # a bare word is a string: --set data.source=pydocs
-    *sections, name = key.strip().split(".")
-    for section in sections:
-        table = table.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise SettingsError(f"--set {override!r}: '{section}' is not a table")
-    table[name] = value
-    return key.strip()
+def _override_all(table: dict[str, Any], overrides: Iterable[str]) -> list[str]:
+    """Set each ``section.key=value`` and return the keys."""
+    keys = []
+    for override in overrides:
+        key, equals, value_text = override.partition("=")
+        if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key.strip()):
+            raise SettingsError(f"--set {override!r}: expected SECTION.KEY=VALUE, such as collective.beta=0.5")
+        try:
+            value = tomllib.loads(f"value = {value_text}")["value"]
+        except (ValueError, RecursionError):
+            value = value_text.strip()  # a bare word is a string: --set data.source=pydocs
+        *sections, name = key.strip().split(".")
+        inner = table
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(f"--set {override!r}: '{section}' is not a table")
+        inner[name] = value
+        keys.append(key.strip())
+    return keys
