@@ -92,10 +92,7 @@ def test_boilerplate_goes_whatever_name_it_mentions() -> None:
     assert without_boilerplate(bodies, common=3) == [body for _, body in bodies]
 
 
-def test_passages_are_short_and_end_with_a_sentence() -> None:
-    text = passage_text("", [Block("", "One sentence has five words. " * 60)])
-    assert len(text.split()) == 130
-    assert text.endswith("words.")
+def test_passages_are_short() -> None:
     assert len(passage_text("", [Block("", "word " * 500)]).split()) == 130
 
 
@@ -178,7 +175,6 @@ NAMES = {
         ("sort", "numpy.ma.sort", "numpy.sort"),  # not itself: the next one outwards
         ("sum", "numpy.ma.prod", None),  # known, but without a passage: numpy.sum is not meant
         ("numpy.sort", "scipy.signal.convolve", "numpy.sort"),
-        ("np.sort", "scipy.signal.convolve", "numpy.sort"),
         ("DataFrame.merge", "pandas.concat", "pandas.merge"),
         ("Series.str.split", "pandas.Series.str.join", "pandas.Series.str.split"),
         ("split", "pandas.Series.str.join", "pandas.Series.str.split"),

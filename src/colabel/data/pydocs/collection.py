@@ -1,13 +1,10 @@
-"""The collection: passages, queries and cross-references made of the harvested documentation.
-
-Harvesting imports seven libraries and reads ten thousand docstrings; the result is stored, and rebuilt only when a
-library or this package has changed.
-"""
+"""The collection: passages, queries and cross-references made of the harvested documentation."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +19,7 @@ import numpy as np
 from colabel.artefacts import Spec, Workspace
 from colabel.artefacts import build as build_artefact
 from colabel.data.pydocs.docstrings import Block, split_docstring
-from colabel.data.pydocs.harvest import ABBREVIATIONS, DISTRIBUTIONS, MODULES, Documented, harvest
+from colabel.data.pydocs.harvest import DISTRIBUTIONS, MODULES, Documented, harvest
 from colabel.types import Passage, Query
 
 MAX_WORDS = 130
@@ -33,7 +30,6 @@ SIMILARITY = 0.8
 """Texts whose word triples overlap this much are near-duplicates."""
 
 _QUERY_WORDS = range(3, 41)
-_SENTENCE_END = re.compile(r"[.!?][)\"']?(?=\s)")
 _ENTRIES = "entries.json"
 
 
@@ -54,7 +50,7 @@ class Collection(NamedTuple):
 
 @functools.cache
 def whole_collection() -> Collection:
-    """Harvest and build; once per process, since it imports seven libraries."""
+    """Harvest and build; once per process: it imports seven libraries and reads ten thousand docstrings."""
     documented, versions = harvest()
     return Collection(build(documented), versions)
 
@@ -127,20 +123,15 @@ def stable_hash(text: str) -> int:
 def passage_text(summary: str, body: Iterable[Block]) -> str:
     """The body as running text without the summary's words, at most ``MAX_WORDS`` words long.
 
-    A longer one ends with its last whole sentence, unless that costs more than half of the words.
-
     >>> passage_text("Add numbers.", [Block("", "Fast."), Block("Returns", "int: The sum.")])
     'Fast. Returns: int: The sum.'
     """
-    parts: list[str] = []
-    label = ""
-    for block in body:
-        parts.append(block.text if block.label in ("", label) else f"{block.label}: {block.text}")
-        label = block.label
+    parts = []
+    for label, blocks in itertools.groupby(body, key=lambda block: block.label):
+        parts += [f"{label}:"] if label else []
+        parts += [block.text for block in blocks]
     found = without(" ".join(parts), summary).split()
-    text = " ".join(found[:MAX_WORDS])
-    ends = [match.end() for match in _SENTENCE_END.finditer(text + " ")] if len(found) > MAX_WORDS else []
-    return text[: ends[-1]] if ends and ends[-1] * 2 >= len(text) else text
+    return " ".join(found[:MAX_WORDS])
 
 
 def without(text: str, summary: str) -> str:
@@ -229,8 +220,6 @@ class Resolver:
         ``defined`` is the object's name where it was defined, the second place to look from.
         """
         own = self._passage_of.get(name)
-        first, dot, rest = written.partition(".")
-        written = ABBREVIATIONS.get(first, first) + dot + rest
         candidates = [f"{scope}.{written}" for scope in (*_scopes(name), *_scopes(defined))]
         if written.partition(".")[0] in MODULES:
             candidates.insert(0, written)

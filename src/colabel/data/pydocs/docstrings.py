@@ -9,25 +9,27 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from textwrap import dedent
+from collections.abc import Callable
+from textwrap import dedent, indent
 from typing import Any, NamedTuple
 
 from colabel.errors import MissingExtraError
 
-_SIGNATURE = re.compile(r"(?:\.\. (?:function|method|class)::\s*)?[A-Za-z_][\w.]*\(")
-_AFTER_SIGNATURE = re.compile(r"\s*(?:->.*|:)?\s*", re.DOTALL)
+_SIGNATURES = re.compile(
+    r"\A(?:[-\s]*(?:\.\. (?:function|method|class)::\s*)?[A-Za-z_][\w.]*"
+    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[ \t]*(?:->.*|:)?[ \t]*(?:\n|\Z))+[-\s]*"
+)
+"""One or more, each perhaps over several lines: ``sin(x, /, out=None)``; "--" ends one of C."""
 _SENTENCE_END = re.compile(
     r"(?<![.\s][A-Z])(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)(?<!\bcf)[.!?][)\"']?\s+(?=[A-Z\"'(\[`*])"
 )
 _UNDERLINED = re.compile(r"^[ \t]*([A-Za-z]+(?: [A-Za-z]+)?)[ \t]*\n[ \t]*([-=~])\2{2,}[ \t]*$", re.MULTILINE)
 _ROLE_NAME = re.compile(r":(?!math)[a-zA-Z][\w:+-]*:(?=`)")
-_PROSE = ""
 _LABELS = {
-    "param": "Parameters", "other_param": "Parameters", "receives": "Parameters", "attribute": "Attributes",
-    "returns": "Returns", "yields": "Yields", "raises": "Raises", "warns": "Warns",
-    "notes": _PROSE, "warnings": _PROSE, "shape": _PROSE,
-}  # fmt: skip
+    **{"param": "Parameters", "other_param": "Parameters", "receives": "Parameters", "attribute": "Attributes"},
+    **{"returns": "Returns", "yields": "Yields", "raises": "Raises", "warns": "Warns"},
+    **{"notes": "", "warnings": "", "shape": ""},
+}
 """Key of a section in docstring_parser → its label in a passage. Other sections (examples, references) are left out."""
 _GOOGLE_TITLES = {
     "param": ("Keyword args", "Keyword Args", "Keyword arguments", "Keyword Arguments", "Inputs"),
@@ -69,21 +71,20 @@ def split_docstring(doc: str) -> Docstring:
     Docstring(summary='Add two numbers.', body=(Block(label='', text='Both are whole.'), \
 Block(label='Parameters', text='a (int): The first number.')), see_also=('subtract',))
     """
-    parsed = _parse("\n".join(_without_signature(inspect.cleandoc(doc).split("\n"))))
-    prose = (parsed.description or "").split("\n")
-    blocks = [Block(_PROSE, text) for text in paragraphs(prose)]
-    references = names_in_prose(prose)
+    parsed = _parse(_SIGNATURES.sub("", inspect.cleandoc(doc)))
+    prose = parsed.description or ""
+    blocks, references = [Block("", text) for text in paragraphs(prose)], names_in_prose(prose)
     for part in parsed.meta:
-        lines = (part.description or "").split("\n")
-        if part.args[0] == "see_also":
-            references.extend(names_in_section(lines))
-        elif part.args[0] in _LABELS:
-            references.extend(names_in_prose(lines))
-            blocks.extend(_entry(_LABELS[part.args[0]], part, lines))
+        kind, text = part.args[0], part.description or ""
+        if kind == "see_also":
+            references += names_in_section(text)
+        elif kind in _LABELS:
+            references += names_in_prose(text)
+            blocks += _entry(_LABELS[kind], part.args[1] if len(part.args) > 1 else "", text)
     summary = ""
-    if blocks and blocks[0].label == _PROSE:
+    if blocks and not blocks[0].label:
         summary, rest = first_sentence(blocks[0].text)
-        blocks[:1] = [Block(_PROSE, rest)] if rest else []
+        blocks[:1] = [Block("", rest)] if rest else []
     body = dict.fromkeys(block for block in blocks if not block.text.lower().startswith("see also"))
     return Docstring(summary, tuple(body), tuple(dict.fromkeys(references)))
 
@@ -135,20 +136,15 @@ def _parse(text: str) -> Any:
         return parsed
 
 
-def _entry(label: str, part: Any, lines: list[str]) -> Iterator[Block]:
+def _entry(label: str, head: str, text: str) -> list[Block]:
     """One parameter, result or exception as ``x (int): description``; a name without a description is noise."""
-    written = part.args[1] if len(part.args) > 1 else ""
-    if written.startswith((".. ", ">>>")):  # a directive or a session among the entries
-        label, lines = _PROSE, [written, *(f"    {line}" for line in lines)]
-    if label == _PROSE:
-        yield from (Block(label, text) for text in paragraphs(lines))
-        return
-    names, kind = (*re.split(r"\s*:\s*", written, maxsplit=1), "")[:2]
-    head, description = plain(f"{names} ({kind})" if kind else names), " ".join(paragraphs(lines))
-    if description:
-        yield Block(label, f"{head}: {description}" if head else description)
-    elif len((kind or names).split()) > 3:  # a sentence where a name or type is expected
-        yield Block(label, plain(f"{names}: {kind}" if kind else names))
+    if head.startswith((".. ", ">>>")):  # a directive or a session among the entries
+        label, text = "", f"{head}\n{indent(text, '    ')}"
+    found = paragraphs(text)
+    if not label or not found:
+        return [Block(label, one) for one in found]
+    head = plain(re.sub(r"^(.+?)\s*:\s*(.+)$", r"\1 (\2)", head))
+    return [Block(label, f"{head}: {' '.join(found)}" if head else " ".join(found))]
 
 
 def first_sentence(text: str) -> tuple[str, str]:
@@ -161,173 +157,89 @@ def first_sentence(text: str) -> tuple[str, str]:
     return (text[: match.end()].rstrip(), text[match.end() :]) if match else (text, "")
 
 
-def _without_signature(lines: list[str]) -> list[str]:
-    """Drop leading signatures, one or more, each possibly over several lines: ``sin(x, /, out=None)``."""
-    while True:
-        start = next((i for i, line in enumerate(lines) if line.strip(" -")), len(lines))  # "--" ends a C signature
-        lines, text, end = lines[start:], "", 0
-        if not lines or not _SIGNATURE.match(lines[0]):
-            return lines
-        while end < min(12, len(lines)) and (not end or text.count("(") != text.count(")")):
-            text, end = f"{text}{lines[end]}\n", end + 1
-        if text.count("(") != text.count(")") or not _AFTER_SIGNATURE.fullmatch(text[text.rindex(")") + 1 :]):
-            return lines
-        lines = lines[end:]
-
-
-_QUOTED_NAME = re.compile(r"(?::[a-zA-Z][\w:]*:)?`{1,2}([^`]+)`{1,2}")
+_BODY = r"(?:\n(?:\1[ \t]+\S.*|[ \t]*(?=\n|\Z)))*"  # lines that are blank or indented deeper than the first group
+_QUOTED_NAME = re.compile(r"`{1,2}([^`]+)`{1,2}")
 _NAME = re.compile(r"[~.!]*([A-Za-z_]\w*(?:\.\w+)*)(?:\(.*\))?")
 _DESCRIPTION = re.compile(r"\s+:|:\s+|:$|\s+--?\s+")
-_SEE_DIRECTIVE = re.compile(r"\s*\.\. seealso::\s*(.*)", re.IGNORECASE)
-_SEE_SENTENCE = re.compile(r"\s*See also\b[:,]?\s*(.*)", re.IGNORECASE)
+_SEE_DIRECTIVE = re.compile(rf"^([ \t]*)\.\. seealso::((?:.*){_BODY})", re.IGNORECASE | re.MULTILINE)
+_SEE_SENTENCE = re.compile(r"^[ \t]*See also\b(.*(?:\n[ \t]*\S.*)*)", re.IGNORECASE | re.MULTILINE)
 
 
-def names_in_section(lines: list[str]) -> list[str]:
-    """Names at the head of each entry: ``a``, ``a, b``, ``a : text``, ``:func:`a` : text``, ``See `a` for more``.
+def names_in_section(text: str) -> list[str]:
+    """Names at the head of each entry: ``a``, ``a, b``, ``a : text``, ```a` : text``, ``See `a` for more``.
 
-    >>> names_in_section(["fft2, :func:`ifft` : Other transforms.", "    With more", "numpy.roll"])
+    >>> names_in_section("fft2, `ifft` : Other transforms.\\n    With more\\nnumpy.roll")
     ['fft2', 'ifft', 'numpy.roll']
     """
     names: list[str] = []
-    open_list = False
-    for line in dedent("\n".join(lines)).split("\n"):
-        # Indented lines describe the entry above, unless that one ends in a comma: then the list goes on.
-        if line[:1].strip() or open_list:
-            names.extend(_names_of_entry(line.strip()))
-            open_list = line.rstrip().endswith(",")
+    for line in dedent(re.sub(r",[ \t]*\n\s*", ", ", text)).split("\n"):
+        if line[:1].strip():  # indented lines describe the entry above
+            head = _DESCRIPTION.split(line.replace("`", ""), maxsplit=1)[0].lstrip("-*• ")
+            listed = [_NAME.fullmatch(part.strip(" .*")) for part in re.split(r",|\band\b", head) if part.strip(" .*")]
+            names += [match[1] for match in listed if match] if all(listed) else _quoted_names(line)
     return names
 
 
-def names_in_prose(lines: list[str]) -> list[str]:
+def names_in_prose(text: str) -> list[str]:
     """Names that a ``.. seealso::`` directive or a sentence "See also …" refers to."""
-    names: list[str] = []
-    for i, line in enumerate(lines):
-        if match := _SEE_DIRECTIVE.match(line):
-            block = [match[1], *lines[i + 1 : _block_end(lines, i + 1)]]
-            names.extend(_quoted_names("\n".join(block)) or names_in_section(block))
-        elif match := _SEE_SENTENCE.match(line):
-            end = next((j for j in range(i, len(lines)) if not lines[j].strip()), len(lines))
-            names.extend(_quoted_names("\n".join([match[1], *lines[i + 1 : end]])))
-    return names
-
-
-def _names_of_entry(line: str) -> list[str]:
-    unquoted = _QUOTED_NAME.sub(lambda match: _target(match[1]), line.lstrip("-*• "))
-    head = _DESCRIPTION.split(unquoted, maxsplit=1)[0]
-    matches = [_NAME.fullmatch(part.strip(" .`*")) for part in re.split(r",|\band\b", head) if part.strip(" .`*")]
-    names = [match[1] for match in matches if match]
-    return names if len(names) == len(matches) else _quoted_names(line)
+    directives = [match[2] for match in _SEE_DIRECTIVE.finditer(text)]
+    names = [name for block in directives for name in _quoted_names(block) or names_in_section(block)]
+    return names + [name for match in _SEE_SENTENCE.finditer(text) for name in _quoted_names(match[1])]
 
 
 def _quoted_names(text: str) -> list[str]:
-    matches = (_NAME.fullmatch(_target(match[1])) for match in _QUOTED_NAME.finditer(text))
-    return [match[1] for match in matches if match]
+    """Names in back quotes, those of ``text <target>`` its target."""
+    quoted = (re.sub(r".*<(.+)>", r"\1", match[1]).strip() for match in _QUOTED_NAME.finditer(text))
+    return [match[1] for match in map(_NAME.fullmatch, quoted) if match]
 
 
-def _target(reference: str) -> str:
-    """What ``text <target>`` refers to."""
-    return re.sub(r".*<(.+)>", r"\1", reference).strip()
-
-
-_DIRECTIVE = re.compile(r"\s*\.\.\s+([\w-]+)::\s*(.*)")
-_COMMENT = re.compile(r"\s*\.\.(\s|$)")
-_FIELD = re.compile(r"\s*:(?:param (?:\w+ )?(\w+)|[^:`]+):\s+(.*)")
+_PROSE = r"\.\. (?:note|warning|hint|attention|important|tip|caution|danger)::"
+_NOT_PROSE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"^[ \t]*>>>.*(?:\n[ \t]*\S.*)*", re.MULTILINE), "\n"),  # sessions
+    (re.compile(rf"^([ \t]*)(?!{_PROSE})\.\.(?:[ \t].*)?{_BODY}", re.M | re.I), "\n"),  # directives, and comments
+    (re.compile(r"^[ \t]*:param (?:\w+ )?(\w+):", re.MULTILINE), r"\n\1:"),
+    (re.compile(rf"^([ \t]*):[^:`\n]+:[ \t]+.*{_BODY}", re.MULTILINE), "\n"),  # ":Character code: 'L'", of this machine
+    (re.compile(rf"^([ \t]*)(?!\.\. )((?:\S.*)?)::[ \t]*{_BODY}", re.MULTILINE), r"\1\2:\n\n"),  # code behind "::"
+    (re.compile(rf"^[ \t]*{_PROSE}", re.M | re.I), "\n"),
+)
+"""Patterns of what is left out of running text, or changed in it, in this order."""
 _RULE = re.compile(r"(?=.*([-=+~^#*_])\1)[-=+|~^#*_.:\s]+")
-_PROSE_DIRECTIVES = ("note", "warning", "hint", "attention", "important", "tip", "caution", "danger")
 
 
-def paragraphs(lines: list[str]) -> list[str]:
-    """The prose of some lines, one string a paragraph; code, formulas, tables and most directives are left out.
+def paragraphs(text: str) -> list[str]:
+    """The prose of a text, one string a paragraph; code, formulas, tables and most directives are left out.
 
-    >>> paragraphs(["See :func:`~numpy.roll` for", "``n`` points::", "", "    roll(x, n)", "", ".. versionadded:: 1"])
+    >>> paragraphs("See :func:`~numpy.roll` for\\n``n`` points::\\n\\n    roll(x, n)\\n\\n.. versionadded:: 1")
     ['See roll for n points:']
     """
-    found: list[str] = []
-    current: list[str] = []
-
-    def flush() -> None:
-        if current and not any(_RULE.fullmatch(line) for line in current):  # such lines make a table
-            found.append(plain(" ".join(current)))
-        current.clear()
-
-    place = 0
-    while place < len(lines):
-        line, place = lines[place], place + 1
-        if not line.strip():
-            flush()
-        elif match := _DIRECTIVE.match(line):
-            flush()
-            start, place = place, _block_end(lines, place)
-            if match[1].lower() in _PROSE_DIRECTIVES:
-                found.extend(paragraphs([match[2], *dedent("\n".join(lines[start:place])).split("\n")]))
-        elif (match := _FIELD.match(line)) and match[1]:
-            flush()
-            current.append(f"{match[1]}: {match[2]}")
-        elif match or _COMMENT.match(line):  # also ":Character code: 'L'", which differs between machines
-            flush()
-            place = _block_end(lines, place)
-        elif line.lstrip().startswith(">>>"):
-            flush()
-            place = next((i for i in range(place, len(lines)) if not lines[i].strip()), len(lines))
-        elif line.rstrip().endswith("::"):
-            current.append(line.rstrip()[:-1])
-            place = _block_end(lines, place)
-            if len(" ".join(current).split()) < 5:  # "Call signature:" says nothing without its block
-                current.clear()
-            flush()
-        else:
-            current.append(line)
-    flush()
-    return [text for text in found if any(char.isalpha() for char in text)]
+    for pattern, replacement in _NOT_PROSE:
+        text = pattern.sub(replacement, text)
+    blocks = [block for block in re.split(r"\n[ \t]*\n", text) if not any(map(_RULE.fullmatch, block.split("\n")))]
+    found = [plain(block) for block in blocks]
+    # "Call signature:" says nothing without the code behind it
+    return [one for one in found if re.search(r"[^\W\d_]", one) and not (one.endswith(":") and len(one.split()) < 5)]
 
 
-def _block_end(lines: list[str], start: int) -> int:
-    """Where the lines from ``start`` on stop being blank or indented deeper than the one before them."""
-    head = lines[start - 1]
-    indent = len(head) - len(head.lstrip())
-    deeper = (not line.strip() or len(line) - len(line.lstrip()) > indent for line in lines[start:])
-    return next((start + i for i, inside in enumerate(deeper) if not inside), len(lines))
-
-
-_ESCAPE = r"(?:\\(?=\w))?"  # `Tick`\s is how the plural of a name is written
-_INLINE: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    ("`", re.compile(r":math:`([^`]*)`"), lambda match: _formula(match[1])),
-    ("$", re.compile(r"\$([^$\n]{1,200})\$"), lambda match: _formula(match[1])),
-    ("`", re.compile(r":[a-zA-Z][\w:+-]*:`([^`]*)`" + _ESCAPE), lambda match: _label(match[1])),
-    ("`", re.compile(r"``(.+?)``" + _ESCAPE), r"\1"),
-    ("`", re.compile(r"`([^`]*)`(?:__?(?!\w))?" + _ESCAPE), lambda match: _label(match[1])),
-    ("*", re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*"), r"\1"),
-    ("*", re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])"), r"\1"),
-    ("]_", re.compile(r"(\[[\w#*-]+\])_(?!\w)"), r"\1"),
-    ("://", re.compile(r"<?\b(?:https?|ftp)://[^\s<>]+>?"), ""),
-    (" 0x", re.compile(r"\s+at 0x[0-9A-Fa-f]+"), ""),
-    ("\\", re.compile(r"\\ |\\(?=[*_])"), ""),
-    ("", re.compile(r"\s+"), " "),
-    (" ", re.compile(r"\s+([,.;](?:\s|$))"), r"\1"),
+_INLINE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r":math:`([^`]*)`|\$([^$\n]{1,200})\$"), lambda match: _formula(match[1] or match[2] or "")),
+    (re.compile(r"``(.+?)``"), r"\1"),
+    (re.compile(r"(?::[a-zA-Z][\w:+-]*:)?`([^`]*)`(?:__?(?!\w))?"), lambda match: _label(match[1])),
+    (re.compile(r"(?<![\w*])(\*{1,2})([^\s*](?:[^*]*[^\s*])?)\1(?![\w*])"), r"\2"),
+    (re.compile(r"(?<=\])_(?!\w)|<?\b(?:https?|ftp)://[^\s<>]+>?|\s+at 0x[0-9A-Fa-f]+|\\ ?"), ""),
+    (re.compile(r"\s+"), " "),
+    (re.compile(r"\s+([,.;](?:\s|$))"), r"\1"),
 )
-"""What is seen of inline markup: the characters that announce it, a pattern and what replaces it."""
-_SYMBOLS = {
-    **{"le": "<=", "leq": "<=", "ge": ">=", "geq": ">=", "ne": "!=", "neq": "!=", "times": "x", "cdot": "*"},
-    **{"dots": "...", "ldots": "...", "cdots": "...", "to": "->", "rightarrow": "->", "infty": "inf"},
-}
-_LATEX: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\\(?:text(?:rm|bf)?|math(?:rm|bf|cal|bb|tt|op)|operatorname|boldsymbol)\s*\{([^{}]*)\}"), r"\1"),
-    (re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}"), r"(\1)/(\2)"),
-    (re.compile(r"\\(?:left|right|limits|displaystyle|q?quad|[bB]igg?)(?![a-zA-Z])|\\[,;:! ]"), " "),
-    (re.compile(r"\\([a-zA-Z]+)"), lambda match: f" {_SYMBOLS.get(match[1], match[1])} "),
-    (re.compile(r"[\\{}]"), ""),
-)
+"""What is seen of inline markup: a pattern and what replaces it."""
 
 
 def plain(text: str) -> str:
     r"""One line of text without inline markup.
 
-    >>> plain(r"The **same** as :class:`Ridge <sklearn.Ridge>` [1]_, with :math:`\alpha \leq 1` and ``tol``.")
-    'The same as Ridge [1], with alpha <= 1 and tol.'
+    >>> plain(r"The **same** as :class:`Ridge <sklearn.Ridge>` [1]_, with :math:`\alpha = 1` and ``tol``.")
+    'The same as Ridge [1], with alpha = 1 and tol.'
     """
-    for sign, pattern, replacement in _INLINE:
-        if sign in text:
-            text = pattern.sub(replacement, text)
+    for pattern, replacement in _INLINE:
+        text = pattern.sub(replacement, text)
     return text.strip()
 
 
@@ -343,6 +255,4 @@ def _label(target: str) -> str:
 
 
 def _formula(latex: str) -> str:
-    for pattern, replacement in _LATEX:
-        latex = pattern.sub(replacement, latex)
-    return " ".join(latex.split())
+    return " ".join(re.sub(r"\\([a-zA-Z]+)|[\\{}]", r" \1 ", latex).split())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import operator
 import re
 import warnings
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from types import ModuleType
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
-
 
 _SUBMODULES = {
     "numpy": (
@@ -69,14 +67,6 @@ MODULES = {
 DISTRIBUTIONS = {library: {"sklearn": "scikit-learn"}.get(library, library) for library in MODULES}
 """Library → the name under which it is installed."""
 
-_NAMESPACES = {
-    "pandas": (
-        "Series.cat Series.dt Series.list Series.plot Series.sparse Series.str Series.struct DataFrame.plot "
-        "DataFrame.sparse"
-    )
-}
-"""Classes that are reached as attributes of classes: ``Series.str.split`` is a method of the class ``Series.str``."""
-
 LEFT_OUT = re.compile(
     r"sklearn\.(impute\.IterativeImputer|model_selection\.Halving\w+)"
     r"|torch\.(cuda\.)?([A-Z]\w+Tensor|\w*Storage)|pandas\.api\.typing\.NaTType"
@@ -86,9 +76,6 @@ LEFT_OUT = re.compile(
 The first exist only once somebody has imported ``sklearn.experimental``, and nobody's imports may count; the
 others repeat the methods of ``torch.Tensor``, once for each type of number, and of ``pandas.Timestamp``.
 """
-
-ABBREVIATIONS = {"np": "numpy", "nx": "networkx", "pd": "pandas", "mpl": "matplotlib", "plt": "matplotlib.pyplot"}
-"""How documentation writers shorten the names of libraries."""
 
 
 class Sighting(NamedTuple):
@@ -148,9 +135,6 @@ def _library(library: str) -> Iterator[Sighting]:
             log.debug("this version of %s has no module %s", library, module_name)
             continue
         yield from _module(module, library)
-    for path in _NAMESPACES.get(library, "").split():
-        if isinstance(namespace := _attribute(importlib.import_module(library), path), type):
-            yield from _object(namespace, f"{library}.{path}", f"{library}.{path}")
 
 
 def _module(module: ModuleType, library: str) -> Iterator[Sighting]:
@@ -161,7 +145,10 @@ def _module(module: ModuleType, library: str) -> Iterator[Sighting]:
         name = f"{module.__name__}.{attribute}"
         if attribute.startswith("_") or LEFT_OUT.fullmatch(name):
             continue
-        value = _attribute(module, attribute)
+        try:
+            value = getattr(module, attribute)
+        except (AttributeError, ImportError):  # only on demand, or not in this version
+            continue
         home = getattr(value, "__module__", None) or module.__name__
         within = home == required or home.startswith(f"{required}.")
         if callable(value) and not isinstance(value, ModuleType) and within:
@@ -198,14 +185,6 @@ def _own_doc(value: object) -> str | None:
         return None
     # What pybind11 writes for C++ overloads is a list of signatures.
     return None if "Overloaded function." in doc else doc
-
-
-def _attribute(module: ModuleType, path: str) -> object:
-    """What a dotted path means in a module; None where this version has no such thing, or only on demand."""
-    try:
-        return operator.attrgetter(path)(module)
-    except (AttributeError, ImportError):
-        return None
 
 
 def _grouped(sightings: list[Sighting]) -> list[Documented]:
