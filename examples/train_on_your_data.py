@@ -2,7 +2,7 @@
 
     python examples/train_on_your_data.py my-collection runs/mine
 
-my-collection is a BEIR, MS MARCO or TREC folder with train labels (docs/data.md). Interrupted, the same call continues.
+my-collection is a BEIR or MS MARCO folder with train labels (docs/data.md). Interrupted, the same call continues.
 """
 
 import argparse

@@ -119,7 +119,7 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "pydocs").mkdir()
     assert recipe(tmp_path, '[data]\nsource = "pydocs"\n').data.source == "pydocs", "a name stays a name"
     assert recipe(tmp_path, '[data]\nsource = "none"\n').data.source == str(tmp_path / "none")
-    assert recipe(tmp_path, '[data]\nsource = "jsonl:a.jsonl"\n').data.source == f"jsonl:{tmp_path / 'a.jsonl'}"
+    assert recipe(tmp_path, '[data]\nsource = "hf:a"\n').data.source == f"hf:{tmp_path / 'a'}"
 
 
 def test_paths_that_were_typed_are_relative_to_the_current_folder(tmp_path: Path) -> None:

@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
 Qrels = Mapping[str, Mapping[str, int]]
 """Query id → passage id → grade. What ir_measures and pytrec_eval take as it is."""
 

@@ -36,7 +36,15 @@ def test_binary_training_labels_stay_relevant_where_test_counts_from_a_higher_gr
     assert dataset.labels("test") == {"q2": {"d1": 1, "d2": 2}} and dataset.positives("test") == {"q2": ("d2",)}
 
 
+def test_former_sources_name_what_reads_them_now(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"write 'a\.jsonl'"):
+        open_source(DataSettings(source="jsonl:a.jsonl"))
+    (tmp_path / "documents.trec").write_text("<DOC>\n</DOC>\n")
+    with pytest.raises(UsageError, match="irds:ID"):
+        open_source(DataSettings(source=str(tmp_path)))
+
+
 def test_unknown_places(tmp_path: Path) -> None:
-    for source in ("nowhere", "hf:nowhere", "jsonl:nowhere", "pydocs:many", str(tmp_path)):
+    for source in ("nowhere", "hf:nowhere", "pydocs:many", str(tmp_path)):
         with pytest.raises(UsageError):
             open_source(DataSettings(source=source))

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colabel.data import check, load_dataset
-from colabel.data.formats.folders import read_documents
 from colabel.data.scored_files import parse_line
 from colabel.data.string_table import StringTable
 from colabel.data.text_lines import (
@@ -73,7 +72,7 @@ def test_rows(parse: object, row: dict[str, object]) -> None:
 
 
 @given(any_files)
-@pytest.mark.parametrize("reader", [read_qrels, read_queries, read_documents], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("reader", [read_qrels, read_queries], ids=lambda f: f.__name__)
 def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content: bytes) -> None:
     path = tmp_path_factory.mktemp("file") / "input.tsv"
     path.write_bytes(content)
@@ -87,7 +86,7 @@ def test_files(tmp_path_factory: pytest.TempPathFactory, reader: object, content
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
-@given(corpus=any_files, queries=any_files, qrels=any_files, layout=st.sampled_from(["beir", "msmarco", "trec"]))
+@given(corpus=any_files, queries=any_files, qrels=any_files, layout=st.sampled_from(["beir", "msmarco"]))
 def test_folders(
     tmp_path_factory: pytest.TempPathFactory, corpus: bytes, queries: bytes, qrels: bytes, layout: str
 ) -> None:
@@ -95,7 +94,6 @@ def test_folders(
     names = {
         "beir": ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"),
         "msmarco": ("collection.tsv", "queries.test.tsv", "qrels.test.tsv"),
-        "trec": ("documents.trec", "topics.test.tsv", "qrels.test.txt"),
     }
     (folder / "qrels").mkdir()
     for name, content in zip(names[layout], (corpus, queries, qrels), strict=True):

@@ -98,8 +98,8 @@ def _problem_lines(report: CheckReport, shown: int | None) -> list[str]:
 
     lines = []
     for kind, group in itertools.groupby(report.problems, key=lambda problem: problem.kind):
-        count, problems = report.problems.counts[kind.name], list(group)[:shown]
-        lines.append(f"{'ERROR' if kind.fatal else 'warning'}: {count:,} × {kind.name}: {kind.remedy}")
+        count, problems = report.problems.counts[kind.slug], list(group)[:shown]
+        lines.append(f"{'ERROR' if kind.fatal else 'warning'}: {count:,} × {kind.slug}: {kind.remedy}")
         lines += [f"  {location(problem.file, problem.line)}: {problem.message}" for problem in problems]
         if count > len(problems):
             lines.append(f"  … and {count - len(problems):,} more (--all lists them)")

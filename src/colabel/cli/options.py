@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of \
-.txt, .md or .html files, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the documentation of installed \
+DATASET_HELP = """DATASET is a BEIR or MS MARCO folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of \
+.txt, .md or .html files, irds:ID, hf:FOLDER, pydocs (built from the documentation of installed \
 libraries), pydocs:N, or a .toml recipe with a [data] table."""
 
 FOLDER = click.Path(path_type=Path)

@@ -87,21 +87,14 @@ class CheckReport:
         table["ok"] = self.ok
         table["problem_counts"] = dict(self.problems.counts)
         table["problems"] = [
-            {"kind": kind.name, "fatal": kind.fatal, "file": file, "line": line, "message": text, "remedy": kind.remedy}
+            {"kind": kind.slug, "fatal": kind.fatal, "file": file, "line": line, "message": text, "remedy": kind.remedy}
             for kind, file, line, text in self.problems
         ]
         return table
 
 
 def check(data: str | DataSettings, *, passage_length: int | None = None, progress: Progress = SILENT) -> CheckReport:
-    """Read everything once; problems are collected, not raised.
-
-    Args:
-        passage_length: tokens of a passage that the model will read; None: the default of ``encoder.passage_length``.
-
-    Raises:
-        UsageError: there is no such dataset at all.
-    """
+    """Read everything once; problems are collected, not raised. ``passage_length``: tokens that the model will read."""
     settings = data if isinstance(data, DataSettings) else DataSettings(source=data)
     source = open_source(settings)
     problems = Collected()

@@ -35,14 +35,13 @@ def convert(dataset: Dataset, out: Path | str, to: str = "beir", *, progress: Pr
         raise UsageError(f"the documents of {dataset.name} are in pieces and cannot be written whole; leave out chunk")
     if dataset.passages.path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{out} holds the collection that is to be converted; choose another output folder")
-    plan = _spec(dataset, to)
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        writers[to](space, dataset, progress)
-        counts = {"passages": len(dataset.passages), "queries": len(dataset.queries)}
-        return {**counts, "splits": list(dataset.splits)}
+        passages = track(dataset.passages, progress, "writing passages", len(dataset.passages), "passages")
+        writers[to](space, dataset, passages)
+        return {"passages": len(dataset.passages), "queries": len(dataset.queries), "splits": list(dataset.splits)}
 
-    return build(out, plan, write)
+    return build(out, _spec(dataset, to), write)
 
 
 def store(dataset: Dataset, folder: Path, *, progress: Progress = SILENT) -> Path:
@@ -55,27 +54,16 @@ def store(dataset: Dataset, folder: Path, *, progress: Progress = SILENT) -> Pat
 
 
 def _spec(dataset: Dataset, to: str) -> Spec:
-    settings = {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}
-    return Spec("convert", settings, _inputs(dataset))
-
-
-def _inputs(dataset: Dataset) -> dict[str, str]:
     """All that the output depends on, the order of its lines included."""
-    labels = {f"labels:{split}": fingerprint(_ordered(dataset.labels(split))) for split in dataset.splits}
-    return {
-        "passages": dataset.passages.fingerprint,
-        "queries": fingerprint(list(dataset.queries.items())),
-        "hidden": fingerprint(_ordered(hidden_labels(dataset))),
-        **labels,
-    }
+    labels = {"hidden": hidden_labels(dataset)} | {f"labels:{split}": dataset.labels(split) for split in dataset.splits}
+    ordered = {name: [[query, list(rels.items())] for query, rels in held.items()] for name, held in labels.items()}
+    inputs = {"passages": dataset.passages.fingerprint, "queries": fingerprint(list(dataset.queries.items()))}
+    settings = {"to": to, "name": dataset.name, "relevant_from": dataset.relevant_from}
+    return Spec("convert", settings, inputs | {name: fingerprint(held) for name, held in ordered.items()})
 
 
-def _ordered(labels: Qrels) -> list[Any]:
-    return [[query_id, list(rels.items())] for query_id, rels in labels.items()]
-
-
-def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
-    _write_lines(space, "corpus.jsonl", map(passage_line, _passages(dataset, progress)))
+def _write_beir(space: Workspace, dataset: Dataset, passages: Iterable[Passage]) -> None:
+    _write_lines(space, "corpus.jsonl", map(passage_line, passages))
     queries = ({"_id": query_id, "text": text} for query_id, text in dataset.queries.items())
     _write_lines(space, "queries.jsonl", (json.dumps(query, ensure_ascii=False) + "\n" for query in queries))
     for split in dataset.splits:
@@ -84,10 +72,9 @@ def _write_beir(space: Workspace, dataset: Dataset, progress: Progress) -> None:
         _write_lines(space, HIDDEN_FILE.as_posix(), _beir_qrels(hidden))
 
 
-def _write_msmarco(space: Workspace, dataset: Dataset, progress: Progress) -> None:
+def _write_msmarco(space: Workspace, dataset: Dataset, passages: Iterable[Passage]) -> None:
     """The passages, a query file and a label file per split, and a query file for the queries of no split."""
-    passages = ((passage.id, passage.full_text) for passage in _passages(dataset, progress))
-    _write_lines(space, "collection.tsv", _tsv(passages))
+    _write_lines(space, "collection.tsv", _tsv((passage.id, passage.full_text) for passage in passages))
     rest = dict(dataset.queries)
     for split in dataset.splits:
         queries = dataset.split_queries(split)
@@ -104,10 +91,6 @@ def _write_lines(space: Workspace, name: str, lines: Iterable[str]) -> None:
         return
     with space.file(name) as path, path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
-
-
-def _passages(dataset: Dataset, progress: Progress) -> Iterable[Passage]:
-    return track(dataset.passages, progress, "writing passages", len(dataset.passages), "passages")
 
 
 def _tsv(texts: Iterable[tuple[str, str]]) -> Iterator[str]:

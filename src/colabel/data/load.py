@@ -10,23 +10,15 @@ from pathlib import Path
 
 from colabel.data.dataset import Dataset
 from colabel.data.formats import FORMATS, Format, Source
-from colabel.data.formats.base import Stream, nothing
+from colabel.data.formats.base import Stream, existing, nothing
 from colabel.data.formats.catalogue import read_before
 from colabel.data.formats.clicks import CLICKS, Clicks, is_query_log, read_clicks, read_query_log
 from colabel.data.passages import PassageTable, open_passages, open_unpacked
 from colabel.data.splits import DEV, TEST, TRAIN, hide_labels, hold_out, leaks, split_names
 from colabel.data.text_lines import (
-    BAD_GRADE,
     BEIR_COLUMNS,
-    CONFLICTING_LABEL,
-    DROPPED_LABEL,
-    DUPLICATE_QUERY,
-    HIDDEN_AND_VISIBLE,
-    REPEATED_LABEL,
-    REPEATED_QUERY,
-    UNKNOWN_PASSAGE,
-    UNKNOWN_QUERY,
     Collected,
+    Kind,
     Located,
     Problem,
     Problems,
@@ -128,9 +120,6 @@ def open_source(settings: DataSettings, cache: Path | None = None) -> Source:
 
     Args:
         cache: a folder for what a source keeps of its own work.
-
-    Raises:
-        UsageError: there is no such file or folder, or it holds no known format.
     """
     known, name = _format_of(settings.source)
     source = (known or _recognised(Path(name))).open(name, settings, cache).in_pieces(settings.chunk)
@@ -188,6 +177,8 @@ def has_training_labels(settings: DataSettings) -> bool:
 def _format_of(source: str) -> tuple[Format | None, str]:
     """The format that a prefix names and what stands behind it; None and all of it where there is no prefix."""
     prefix, colon, name = source.partition(":")
+    if prefix == "jsonl":
+        raise UsageError(f"'{source}': a JSON lines file is a catalogue like any other; write '{name}'")
     for known in FORMATS:
         if prefix and prefix == known.prefix and (colon or known.bare):
             return known, name
@@ -196,15 +187,16 @@ def _format_of(source: str) -> tuple[Format | None, str]:
 
 def _recognised(path: Path) -> Format:
     """The format of a path without a prefix."""
-    expected = "; expected " + ", ".join(known.spelling for known in FORMATS)
     try:
         for known in FORMATS:
             if known.recognises(path):
                 return known
         what = "holds no collection of a known format" if path.exists() else "does not exist"
+        if existing(path / "documents.trec"):
+            what = "holds TREC documents, which are no longer read: name an irds:ID or a .jsonl file of the documents"
     except (OSError, ValueError) as error:
         what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
-    raise UsageError(f"dataset '{path}' {what}{expected}")
+    raise UsageError(f"dataset '{path}' {what}; expected " + ", ".join(known.spelling for known in FORMATS))
 
 
 def relevance_cutoff(settings: DataSettings, source: Source) -> tuple[int, str]:
@@ -263,10 +255,10 @@ def read_query_texts(
             if places is not None:
                 places[query.id] = (located.file, located.line)
         elif texts[query.id] == query.text:
-            problems.add(REPEATED_QUERY, located.file, located.line, f"query '{query.id}' appears twice")
+            problems.add(Kind.REPEATED_QUERY, located.file, located.line, f"query '{query.id}' appears twice")
         else:
             message = f"query '{query.id}' appears twice with different texts"
-            problems.add(DUPLICATE_QUERY, located.file, located.line, message)
+            problems.add(Kind.DUPLICATE_QUERY, located.file, located.line, message)
     return texts
 
 
@@ -277,15 +269,17 @@ def read_labels(
 
     A label that is hidden and visible at once is a problem: it would count as found again without being found.
     """
-    reader = LabelReader(queries, passages, problems, drop_unknown=settings.unknown_labels == "drop")
-    labels: dict[str, Qrels] = {
-        ours: reader.read(source.labels[theirs](problems)) for ours, theirs in split_names(source.labels).items()
-    }
-    hidden = reader.read(source.hidden(problems))
+
+    def collected(stream: Stream[Qrel]) -> Qrels:
+        drop = settings.unknown_labels == "drop"
+        return collect_labels(stream(problems), queries, passages, problems, drop_unknown=drop)
+
+    labels = {ours: collected(source.labels[theirs]) for ours, theirs in split_names(source.labels).items()}
+    hidden = collected(source.hidden)
     for query_id, rels in hidden.items():
         for passage_id in rels.keys() & labels.get(TRAIN, {}).get(query_id, {}).keys():
             message = f"query '{query_id}', passage '{passage_id}' is both hidden and visible in train"
-            problems.add(HIDDEN_AND_VISIBLE, source.name, None, message)
+            problems.add(Kind.HIDDEN_AND_VISIBLE, source.name, None, message)
     return labels, hidden
 
 
@@ -293,56 +287,46 @@ class Everything:
     """Holds whatever it is asked for: for ids that cannot be checked."""
 
     def __contains__(self, value: object) -> bool:
-        """Always."""
         return True
 
 
 EVERYTHING = Everything()
 
 
-class LabelReader:
-    """Reads label streams against the queries and passages that exist.
+def collect_labels(
+    stream: Iterable[Located[Qrel]],
+    queries: Container[str],
+    passages: Container[str],
+    problems: Problems,
+    *,
+    drop_unknown: bool = False,
+    negative: dict[str, dict[str, int]] | None = None,
+) -> dict[str, dict[str, int]]:
+    """Query id → passage id → grade, of the queries and passages that exist.
 
-    Attributes:
-        negative: query id → passage id → the grade below 0 that was read as 0, where ``negative_is_zero``; elsewhere
-            such grades are a problem.
+    Args:
+        drop_unknown: leave labels of others out, instead of reporting them as fatal.
+        negative: takes the grades below 0, which are then read as 0; None: they are a problem.
     """
-
-    def __init__(
-        self,
-        queries: Container[str],
-        passages: Container[str],
-        problems: Problems,
-        *,
-        drop_unknown: bool,
-        negative_is_zero: bool = False,
-    ) -> None:
-        self._queries, self._passages, self._problems = queries, passages, problems
-        self._drop_unknown, self._negative_is_zero = drop_unknown, negative_is_zero
-        self.negative: dict[str, dict[str, int]] = {}
-
-    def read(self, stream: Iterable[Located[Qrel]]) -> dict[str, dict[str, int]]:
-        """Query id → passage id → grade."""
-        labels: dict[str, dict[str, int]] = {}
-        for label, file, line, _ in stream:
-            query_id, passage_id, grade = label.query_id, label.passage_id, label.grade
-            if grade < 0 and self._negative_is_zero:
-                self.negative.setdefault(query_id, {})[passage_id] = grade
-                grade = 0
-            before = labels.get(query_id, {}).get(passage_id)
-            pair = f"query '{query_id}', passage '{passage_id}'"
-            drop = DROPPED_LABEL if self._drop_unknown else None
-            if grade < 0:
-                self._problems.add(BAD_GRADE, file, line, f"the grade is {grade}; expected 0 or more")
-            elif query_id not in self._queries:
-                self._problems.add(drop or UNKNOWN_QUERY, file, line, f"query '{query_id}' does not exist")
-            elif passage_id not in self._passages:
-                self._problems.add(drop or UNKNOWN_PASSAGE, file, line, f"passage '{passage_id}' does not exist")
-            elif before is None:
-                labels.setdefault(query_id, {})[passage_id] = grade
-            elif before == grade:
-                self._problems.add(REPEATED_LABEL, file, line, f"{pair} appears twice")
-            else:
-                message = f"{pair} has grade {grade} here and {before} before"
-                self._problems.add(CONFLICTING_LABEL, file, line, message)
-        return labels
+    labels: dict[str, dict[str, int]] = {}
+    drop = Kind.DROPPED_LABEL if drop_unknown else None
+    for label, file, line, _ in stream:
+        query_id, passage_id, grade = label.query_id, label.passage_id, label.grade
+        if grade < 0 and negative is not None:
+            negative.setdefault(query_id, {})[passage_id] = grade
+            grade = 0
+        before = labels.get(query_id, {}).get(passage_id)
+        pair = f"query '{query_id}', passage '{passage_id}'"
+        if grade < 0:
+            problems.add(Kind.BAD_GRADE, file, line, f"the grade is {grade}; expected 0 or more")
+        elif query_id not in queries:
+            problems.add(drop or Kind.UNKNOWN_QUERY, file, line, f"query '{query_id}' does not exist")
+        elif passage_id not in passages:
+            problems.add(drop or Kind.UNKNOWN_PASSAGE, file, line, f"passage '{passage_id}' does not exist")
+        elif before is None:
+            labels.setdefault(query_id, {})[passage_id] = grade
+        elif before == grade:
+            problems.add(Kind.REPEATED_LABEL, file, line, f"{pair} appears twice")
+        else:
+            problems.add(Kind.CONFLICTING_LABEL, file, line, f"{pair} has grade {grade} here and {before} before")
+    return labels

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from colabel.artefacts import Workspace
 from colabel.errors import UsageError
+from colabel.types import Mask
 
 if TYPE_CHECKING:
     from colabel.data.passages import PassageTable
@@ -32,10 +32,7 @@ _BATCH = 4096
 _ROW = "__row__"  # the column that leads back from what DuckDB selects
 _GUESSES = (pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us"), pa.bool_())
 _CODES = r"^(0\d|-?\d{19})"  # numbers that name something: 00123 is not 123, and a long one loses its last digits
-_SEALED: dict[str, Any] = {
-    "enable_external_access": "false",
-    "python_enable_replacements": "false",
-}  # a filter reads no files
+_SEALED: dict[str, Any] = dict.fromkeys(("enable_external_access", "python_enable_replacements"), "false")
 
 
 class Metadata:
@@ -70,7 +67,7 @@ class Metadata:
         """A row per passage, in the order of the collection."""
         return pa.table({name: _typed(self.kept[name]) for name in self.kept.column_names})
 
-    def select(self, where: str) -> npt.NDArray[np.bool_]:
+    def select(self, where: str) -> Mask:
         """Which passages a condition of SQL holds for, bool [passages].
 
         Args:
@@ -102,19 +99,8 @@ def join(tables: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         names = dict.fromkeys(name for table in tables for name in table.column_names)
-        return pa.table(
-            {name: _chunks([t[name] if name in t.column_names else t.num_rows for t in tables]) for name in names}
-        )
-
-
-def _chunks(parts: Sequence[pa.ChunkedArray | int]) -> pa.ChunkedArray:
-    """One column of several; a number stands for so many missing values."""
-    columns = [pa.chunked_array([pa.nulls(part)]) if isinstance(part, int) else part for part in parts]
-    try:
-        joined = pa.concat_tables([pa.table({"": column}) for column in columns], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        joined = pa.table({"": pa.array(_strings(value for column in columns for value in column.to_pylist()))})
-    return joined.column(0)
+        rows = [row for table in tables for row in table.to_pylist()]
+        return pa.table({name: _array([row.get(name) for row in rows]) for name in names})
 
 
 def _array(values: Sequence[Any]) -> pa.Array:
@@ -123,11 +109,8 @@ def _array(values: Sequence[Any]) -> pa.Array:
         found = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array(_strings(values))
-    return pa.array(_strings(values)) if pa.types.is_nested(found.type) and not _is_list(found.type) else found
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
+    flat = found.type.value_type if pa.types.is_list(found.type) else found.type
+    return pa.array(_strings(values)) if pa.types.is_nested(flat) else found
 
 
 def _strings(values: Iterable[Any]) -> list[str | None]:

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.data.formats import LineFile, Source
 from colabel.data.pieces import cut_passage
 from colabel.data.string_table import StringTable, StringTableBuilder
-from colabel.data.text_lines import DUPLICATE_PASSAGE, EMPTY_FILE, Malformed, Problems, passage_from_json
+from colabel.data.text_lines import Kind, Malformed, Problems, passage_from_json
 from colabel.errors import DataError
 from colabel.progress import SILENT, Progress, track
-from colabel.types import Passage
+from colabel.types import IntArray, Passage
 
 _UNPACKED = "corpus.jsonl"
 _READ_AHEAD = 1 << 20
@@ -88,10 +87,7 @@ class PassageTable:
 
     def get(self, passage_id: str) -> Passage:
         """The passage with this id."""
-        row = self.ids.row(passage_id)
-        if row < 0:
-            raise DataError(f"no passage '{passage_id}' in a collection of {len(self):,}")
-        return self[row]
+        return self[int(self.ids.known_rows([passage_id], f"the collection of {len(self):,} has no passage")[0])]
 
     def rows(self, passage_ids: Iterable[str]) -> np.ndarray:
         """Rows of many ids, int64, −1 for unknown ones."""
@@ -101,9 +97,7 @@ class PassageTable:
 class JoinedPassages(PassageTable):
     """Chosen rows of several tables, one table below the other, under ids of their own."""
 
-    def __init__(
-        self, parts: Sequence[tuple[PassageTable, npt.NDArray[np.int64]]], ids: StringTable, fingerprint: str
-    ) -> None:
+    def __init__(self, parts: Sequence[tuple[PassageTable, IntArray]], ids: StringTable, fingerprint: str) -> None:
         self._parts, self.ids, self.fingerprint = parts, ids, fingerprint
         self._firsts = np.cumsum([0, *(len(rows) for _, rows in parts)])
         self.path = parts[0][0].path
@@ -137,8 +131,7 @@ def keep_passages(passages: PassageTable, cache: Path) -> PassageTable:
                 end += file.write(passage_line(passage).encode("utf-8"))
                 offsets.append(end)
         passages.ids.save(space, "ids")
-        with space.file("offsets.npy") as path, path.open("wb") as file:
-            np.save(file, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
+        space.save("offsets.npy", np.frombuffer(offsets, dtype=np.int64))
         return {"passages": len(passages)}
 
     build(cache / "passages", Spec("passages", {}, {"corpus": passages.fingerprint}, format=1), write)
@@ -207,18 +200,17 @@ def _write(space: Workspace, source: Source, problems: Problems, progress: Progr
     table = ids.finish()
     verify_ids(documents.finish() if source.chunk else table, file, lines, problems)
     table.save(space, "ids")
-    with space.file("offsets.npy") as path, path.open("wb") as target:
-        np.save(target, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
+    space.save("offsets.npy", np.frombuffer(offsets, dtype=np.int64))
     return {"passages": len(table)}
 
 
 def verify_ids(table: StringTable, file: str, lines: Sequence[int], problems: Problems) -> None:
     """Report an empty collection and every repeated id; ``lines`` holds the line of each row."""
     if not len(table):
-        problems.add(EMPTY_FILE, file, None, "the collection has no passages")
+        problems.add(Kind.EMPTY_FILE, file, None, "the collection has no passages")
     for first, later in table.duplicates():
         message = f"passage '{table[later]}' is also at line {lines[first]}"
-        problems.add(DUPLICATE_PASSAGE, file, lines[later], message)
+        problems.add(Kind.DUPLICATE_PASSAGE, file, lines[later], message)
 
 
 def passage_line(passage: Passage) -> str:

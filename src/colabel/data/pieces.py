@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.data.string_table import StringTable
-from colabel.types import Passage
+from colabel.types import FloatArray, IntArray, Passage
 
 T = TypeVar("T")
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 OVERLAP = 6
 """A sixth of a piece, at most, is the end of the piece before it."""

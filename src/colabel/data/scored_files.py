@@ -19,17 +19,17 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from colabel.data.formats.catalogue import arrow_errors
 from colabel.data.text_lines import (
-    BAD_COLUMNS,
-    BAD_FIELD,
     Collected,
+    Kind,
     Located,
     Malformed,
     Strict,
     as_id,
+    begins_with,
     check_id,
     json_row,
     numbered,
@@ -52,6 +52,7 @@ SCORE_FORMATS = (
     "query_id, passage_id and teacher_score or score"
 )
 Scores = tuple[ScoredPassage, ...]
+T = TypeVar("T")
 
 _COLUMNS = {
     3: "query, passage, rank or score",
@@ -73,20 +74,17 @@ def read_scores(path: Path, *, ranks: bool = True) -> Iterator[Located[ScoredPas
 
     ``line`` is the row in Parquet and 0 in JSON; ``rank`` is 0 where the file has none. Parquet rows without a score
     (null or NaN: not annotated) are left out.
-
-    Raises:
-        UsageError: there is no such file.
-        DataError: it has none of the formats, or its numbers may be ranks or scores.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such score file; expected {SCORE_FORMATS}")
-    if _is_parquet(path):
+    if begins_with(path, b"PAR1"):
         return _read_parquet(path)
     first = next(read_lines(path, Collected()), None)
     text = first.value if first else ""
     columns = text.split()
-    if text.lstrip().startswith("{") and not _parses(partial(parse_line, wanted=6), text):
-        return _read_table(path, parse_json_line) if _is_json_line(text) else _read_json(path)
+    if text.lstrip().startswith("{") and not _parsed(partial(parse_line, wanted=6), text):
+        lines = isinstance((_parsed(json_row, text) or {}).get("query_id", {}), str | int)
+        return _read_table(path, parse_json_line) if lines else _read_json(path)
     if len(columns) == 3:
         return _read_pairs(path, columns[2].lower(), ranks)
     if len(columns) == 4:
@@ -116,7 +114,7 @@ def parse_line(text: str, wanted: int) -> Scores | None:
     """
     columns = text.split()
     if len(columns) != wanted:
-        raise Malformed(BAD_COLUMNS, f"{len(columns)} columns; expected {wanted}: {_COLUMNS[wanted]}")
+        raise Malformed(Kind.BAD_COLUMNS, f"{len(columns)} columns; expected {wanted}: {_COLUMNS[wanted]}")
     if wanted == 5:
         high, low, query_id, positive, negative = columns
         return _scored(query_id, positive, high), _scored(query_id, negative, low)
@@ -130,8 +128,8 @@ def parse_line(text: str, wanted: int) -> Scores | None:
 
 def _scored(query_id: str, passage_id: str, score: str, rank: str = "0") -> ScoredPassage:
     if not re.fullmatch(r"-?[0-9]{1,9}(\.0*)?", rank):
-        raise Malformed(BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
-    return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), _number(score))
+        raise Malformed(Kind.BAD_FIELD, f"the rank is {rank[:40]!r}; expected a whole number")
+    return ScoredPassage(check_id(query_id), check_id(passage_id), int(float(rank)), _score(score))
 
 
 def parse_json_line(text: str) -> Scores:
@@ -144,43 +142,28 @@ def parse_json_line(text: str) -> Scores:
 def _from_json(query_id: Any, passage_id: Any, score: Any) -> ScoredPassage:
     pair = as_id(query_id, "query_id"), as_id(passage_id, "passage_id")
     if isinstance(score, bool) or not isinstance(score, int | float):
-        raise Malformed(BAD_FIELD, f"the score of passage '{pair[1]}' is a {type(score).__name__}; expected a number")
-    return ScoredPassage(*pair, 0, _finite(float(score) if abs(score) <= _LARGEST else math.nan, str(score)))
+        raise Malformed(
+            Kind.BAD_FIELD, f"the score of passage '{pair[1]}' is a {type(score).__name__}; expected a number"
+        )
+    return ScoredPassage(*pair, 0, _score(str(score)))
 
 
-def _number(text: str) -> float:
+def _score(text: str) -> float:
     """A score as text; Python would read 1_000 as a number, too."""
     try:
         value = math.nan if "_" in text else float(text)
     except ValueError:
         value = math.nan
-    return _finite(value, text)
-
-
-def _finite(value: float, text: str) -> float:
     if not abs(value) <= _LARGEST:
-        raise Malformed(BAD_FIELD, f"the score is {text[:40]!r}; expected a finite number that fits into 32 bits")
+        raise Malformed(Kind.BAD_FIELD, f"the score is {text[:40]!r}; expected a finite number that fits into 32 bits")
     return value
 
 
-def _is_parquet(path: Path) -> bool:
+def _parsed(parse: Callable[[str], T], text: str) -> T | None:
     try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=str(path)) from None
-
-
-def _parses(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
+        return parse(text)
     except Malformed:
-        return False
-    return True
-
-
-def _is_json_line(text: str) -> bool:
-    return _parses(json_row, text) and not isinstance(json_row(text).get("query_id", {}), Mapping)
+        return None
 
 
 def _read_table(path: Path, parse: Callable[[str], Scores | None]) -> Iterator[Located[ScoredPassage]]:
@@ -217,11 +200,7 @@ def _read_pairs(path: Path, header: str, ranks: bool) -> Iterator[Located[Scored
 
 
 def _are_ranks(path: Path) -> bool:
-    """Whether the third column holds ranks: whole numbers that rise line by line in every query, from 0 or 1.
-
-    Raises:
-        DataError: they are whole, and neither rise so nor fall as scores do.
-    """
+    """Whether the third column holds ranks: whole numbers that rise line by line in every query, from 0 or 1."""
     last: dict[str, float] = {}
     rises = falls = early = True
     for located in _read_table(path, partial(parse_line, wanted=3)):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from colabel.data.text_lines import DEV_IN_TRAIN, TEST_IN_DEV, TEST_IN_TRAIN, Kind
+from colabel.data.text_lines import Kind
 from colabel.errors import DataError, SettingsError
 from colabel.types import Qrels
 
@@ -21,30 +21,26 @@ if TYPE_CHECKING:
     from colabel.data.dataset import Dataset
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-_ALIASES = {"validation": DEV, "valid": DEV, "val": DEV, "dev.small": DEV, "training": TRAIN, "testing": TEST}
-_PRECEDENCE = {(TRAIN, TEST): TEST_IN_TRAIN, (TRAIN, DEV): DEV_IN_TRAIN, (DEV, TEST): TEST_IN_DEV}
-
-
-def canonical_split(name: str) -> str:
-    """Our name of a split.
-
-    >>> canonical_split("validation"), canonical_split("Train"), canonical_split("all")
-    ('dev', 'train', 'all')
-    """
-    lowered = name.lower()
-    return _ALIASES.get(lowered, lowered if lowered in (TRAIN, DEV, TEST) else name)
+_MEANING = {
+    **{TRAIN: TRAIN, "training": TRAIN, TEST: TEST, "testing": TEST},
+    **dict.fromkeys((DEV, "validation", "valid", "val", "dev.small"), DEV),
+}
+_PRECEDENCE = {(TRAIN, TEST): Kind.TEST_IN_TRAIN, (TRAIN, DEV): Kind.DEV_IN_TRAIN, (DEV, TEST): Kind.TEST_IN_DEV}
 
 
 def split_names(names: Iterable[str]) -> dict[str, str]:
     """Our name → the source's name of every split; refuses two that mean the same, and names unfit for a file.
 
     MS MARCO's ``dev.small`` is dev, unless there is a ``dev`` as well, which is then another split.
+
+    >>> split_names(["Train", "all", "validation"])
+    {'train': 'Train', 'all': 'all', 'dev': 'validation'}
     """
     found: dict[str, str] = {}
     for name in sorted(names):
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise DataError(f"'{name}' cannot be the name of a split; expected letters, digits, '.', '_' and '-'")
-        ours = name if name == "dev.small" and DEV in found else canonical_split(name)
+        ours = name if name == "dev.small" and DEV in found else _MEANING.get(name.lower(), name)
         if ours in found:
             raise DataError(f"the label sets '{found[ours]}' and '{name}' both mean the split '{ours}'; keep one")
         found[ours] = name
@@ -119,10 +115,8 @@ def hide_labels(dataset: Dataset, keep: int = 1, seed: int = 0) -> Dataset:
     visible: dict[str, dict[str, int]] = {}
     hidden = {query_id: dict(labels) for query_id, labels in dataset._hidden.items()}
     for query_id, labels in dataset.labels(TRAIN).items():
-        ranked = sorted(
-            positives.get(query_id, ()), key=lambda passage: stable_fraction(passage, f"{seed}\0{query_id}")
-        )
-        away = set(ranked[keep:])
+        salt = f"{seed}\0{query_id}"
+        away = set(sorted(positives.get(query_id, ()), key=lambda passage: stable_fraction(passage, salt))[keep:])
         visible[query_id] = {passage: grade for passage, grade in labels.items() if passage not in away}
         if away:
             hidden.setdefault(query_id, {}).update({p: grade for p, grade in labels.items() if p in away})

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from colabel.errors import DataError
+from colabel.types import IntArray
+
 if TYPE_CHECKING:
     from colabel.artefacts import Workspace
 
@@ -146,8 +149,15 @@ class StringTable(Sequence[str]):
         """The rows of many strings, int64, −1 for unknown ones."""
         return np.fromiter((self.row(value) for value in values), dtype=np.int64)
 
+    def known_rows(self, values: Sequence[str], lacking: str) -> IntArray:
+        """The rows of many strings; where one is unknown, an error that ``lacking`` begins and the string ends."""
+        rows = self.rows(values)
+        if (rows < 0).any():
+            raise DataError(f"{lacking} '{values[int(np.flatnonzero(rows < 0)[0])]}'")
+        return rows
+
     @cached_property
-    def first_rows(self) -> npt.NDArray[np.int64] | None:
+    def first_rows(self) -> IntArray | None:
         """For each row the first of the neighbours with the same string, int64 [n]; None where no two are equal.
 
         Neighbours share an id where documents are in pieces.
@@ -162,12 +172,12 @@ class StringTable(Sequence[str]):
         first = np.concatenate([[True], hashes[1:] != hashes[:-1]])
         return np.asarray(np.flatnonzero(first)[np.cumsum(first) - 1])
 
-    def first_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def first_of(self, rows: npt.NDArray[np.integer]) -> IntArray:
         """The first row of the document that each row is a piece of; −1 stays."""
         wide = np.asarray(rows, dtype=np.int64)
         return wide if self.first_rows is None else np.where(wide >= 0, self.first_rows[wide], -1)
 
-    def all_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def all_of(self, rows: npt.NDArray[np.integer]) -> IntArray:
         """Every row of the documents that these rows are pieces of; −1 stays."""
         wide = np.asarray(rows, dtype=np.int64)
         if self.first_rows is None:

@@ -6,7 +6,7 @@ at the first fatal one (:class:`Strict`).
 
 from __future__ import annotations
 
-import dataclasses
+import enum
 import gzip
 import json
 import logging
@@ -40,48 +40,41 @@ BEIR_COLUMNS: Mapping[str, str] = {
 
 _QREL_HEADERS = {"query-id", "query_id", "qid", "queryid", "query"}
 _BOM = b"\xef\xbb\xbf"
-_GZIP_MAGIC = b"\x1f\x8b"
+_MOST_PROBLEMS = 100_000  # of each kind
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of problem: its name, whether work can go on, and the remedy or what colabel will do."""
+class Kind(enum.Enum):
+    """A kind of problem: its name, whether it is fatal, and the remedy or what colabel will do."""
 
-    name: str
-    fatal: bool
-    remedy: str
+    UNREADABLE = "unreadable", True, "check the path and the permissions, or copy the file again"
+    BAD_GZIP = "bad-gzip", True, "the compressed file is damaged or cut short: copy it again"
+    BAD_UTF8 = "bad-utf8", True, "save the file as UTF-8 (iconv -f latin1 -t utf-8 is a common repair)"
+    BAD_JSON = "bad-json", True, "each line must be one JSON object"
+    BAD_COLUMNS = "bad-columns", True, "check the separator and the number of columns"
+    MISSING_FIELD = "missing-field", True, "add the field, or name the right one under [data.columns]"
+    BAD_FIELD = "bad-field", True, "ids and texts are strings, scores and ranks numbers"
+    BAD_ID = "bad-id", True, "an id must be non-empty and without white space, which separates columns in TREC files"
+    BAD_GRADE = "bad-grade", True, "a grade is a whole number from 0 (judged, not relevant) up"
+    EMPTY_PASSAGE = "empty-passage", False, "kept in the collection, never retrieved"
+    EMPTY_QUERY = "empty-query", True, "give the query a text or remove it and its labels"
+    EMPTY_FILE = "empty-file", True, "there is nothing to work with"
+    DUPLICATE_PASSAGE = "duplicate-passage", True, "ids must be unique: remove or rename one"
+    DUPLICATE_QUERY = "duplicate-query", True, "ids must be unique: remove or rename one"
+    REPEATED_QUERY = "repeated-query", False, "same id and same text: the first is used"
+    REPEATED_LABEL = "repeated-label", False, "same pair and same grade: counted once"
+    CONFLICTING_LABEL = "conflicting-label", True, "one pair, two grades: keep one line"
+    UNKNOWN_QUERY = "unknown-query", True, "add the query, remove the label, or set data.unknown_labels = 'drop'"
+    UNKNOWN_PASSAGE = "unknown-passage", True, "add the passage, remove the label, or set data.unknown_labels = 'drop'"
+    DROPPED_LABEL = "dropped-label", False, "query or passage does not exist: left out, as data.unknown_labels says"
+    TEST_IN_TRAIN = "test-query-in-train", False, "left out of train, so test stays whole"
+    DEV_IN_TRAIN = "dev-query-in-train", False, "left out of train, so dev stays whole"
+    TEST_IN_DEV = "test-query-in-dev", False, "left out of dev, so test stays whole"
+    HIDDEN_AND_VISIBLE = "hidden-and-visible", True, "remove it from hidden/train.tsv or from the train labels"
+    BOM = "byte-order-mark", False, "skipped"
+    CRLF = "crlf", False, "Windows line ends are read as line ends"
 
-
-UNREADABLE = Kind("unreadable", True, "check the path and the permissions, or copy the file again")
-BAD_GZIP = Kind("bad-gzip", True, "the compressed file is damaged or cut short: copy it again")
-BAD_UTF8 = Kind("bad-utf8", True, "save the file as UTF-8 (iconv -f latin1 -t utf-8 is a common repair)")
-BAD_JSON = Kind("bad-json", True, "each line must be one JSON object")
-BAD_COLUMNS = Kind("bad-columns", True, "check the separator and the number of columns")
-MISSING_FIELD = Kind("missing-field", True, "add the field, or name the right one under [data.columns]")
-BAD_FIELD = Kind("bad-field", True, "ids and texts are strings, scores and ranks numbers")
-BAD_ID = Kind("bad-id", True, "an id must be non-empty and without white space, which separates columns in TREC files")
-BAD_GRADE = Kind("bad-grade", True, "a grade is a whole number from 0 (judged, not relevant) up")
-EMPTY_PASSAGE = Kind("empty-passage", False, "kept in the collection, never retrieved")
-EMPTY_QUERY = Kind("empty-query", True, "give the query a text or remove it and its labels")
-EMPTY_FILE = Kind("empty-file", True, "there is nothing to work with")
-DUPLICATE_PASSAGE = Kind("duplicate-passage", True, "ids must be unique: remove or rename one")
-DUPLICATE_QUERY = Kind("duplicate-query", True, "ids must be unique: remove or rename one")
-REPEATED_QUERY = Kind("repeated-query", False, "same id and same text: the first is used")
-REPEATED_LABEL = Kind("repeated-label", False, "same pair and same grade: counted once")
-CONFLICTING_LABEL = Kind("conflicting-label", True, "one pair, two grades: keep one line")
-UNKNOWN_QUERY = Kind("unknown-query", True, "add the query, remove the label, or set data.unknown_labels = 'drop'")
-UNKNOWN_PASSAGE = Kind(
-    "unknown-passage", True, "add the passage, remove the label, or set data.unknown_labels = 'drop'"
-)
-DROPPED_LABEL = Kind(
-    "dropped-label", False, "its query or passage does not exist: left out, as data.unknown_labels says"
-)
-TEST_IN_TRAIN = Kind("test-query-in-train", False, "left out of train, so test stays whole")
-DEV_IN_TRAIN = Kind("dev-query-in-train", False, "left out of train, so dev stays whole")
-TEST_IN_DEV = Kind("test-query-in-dev", False, "left out of dev, so test stays whole")
-HIDDEN_AND_VISIBLE = Kind("hidden-and-visible", True, "remove it from hidden/train.tsv or from the train labels")
-BOM = Kind("byte-order-mark", False, "skipped")
-CRLF = Kind("crlf", False, "Windows line ends are read as line ends")
+    def __init__(self, slug: str, fatal: bool, remedy: str) -> None:
+        self.slug, self.fatal, self.remedy = slug, fatal, remedy
 
 
 class Problem(NamedTuple):
@@ -94,17 +87,16 @@ class Problem(NamedTuple):
 
 
 class Collected:
-    """Keeps every problem, up to ``limit`` of each kind (the rest is counted)."""
+    """Keeps every problem, up to 100,000 of each kind; all are counted."""
 
-    def __init__(self, limit: int = 100_000) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._problems: dict[Kind, list[Problem]] = {}
 
     def add(self, kind: Kind, file: str, line: int | None, message: str) -> None:
         """Keep the problem."""
-        self.counts[kind.name] += 1
-        if self.counts[kind.name] <= self.limit:
+        self.counts[kind.slug] += 1
+        if self.counts[kind.slug] <= _MOST_PROBLEMS:
             self._problems.setdefault(kind, []).append(Problem(kind, file, line, message))
 
     def __iter__(self) -> Iterator[Problem]:
@@ -115,7 +107,7 @@ class Collected:
     @property
     def fatal(self) -> int:
         """How many fatal problems there are."""
-        return sum(self.counts[kind.name] for kind in self._problems if kind.fatal)
+        return sum(self.counts[kind.slug] for kind in self._problems if kind.fatal)
 
 
 class Strict:
@@ -128,9 +120,9 @@ class Strict:
         """Raise or count."""
         if kind.fatal:
             raise DataError(f"{message} ({kind.remedy})", file=file, line=line)
-        if not self.counts[kind.name]:
+        if not self.counts[kind.slug]:
             log.warning("%s: %s (%s)", location(file, line), message, kind.remedy)
-        self.counts[kind.name] += 1
+        self.counts[kind.slug] += 1
 
     def summarise(self) -> dict[str, int]:
         """Log how often each kind of warning came after the one that was shown, and return the counts."""
@@ -153,13 +145,18 @@ class Located(NamedTuple, Generic[T]):
     offset: int = -1
 
 
-def is_gzip(path: Path) -> bool:
-    """Whether the file is gzipped, judged by its first bytes and not by its name."""
+def begins_with(path: Path, start: bytes) -> bool:
+    """Whether a file begins with some bytes; one that cannot be read does not."""
     try:
         with path.open("rb") as file:
-            return file.read(2) == _GZIP_MAGIC
+            return file.read(len(start)) == start
     except (OSError, ValueError):
         return False
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether the file is gzipped, judged by its first bytes and not by its name."""
+    return begins_with(path, b"\x1f\x8b")
 
 
 def open_binary(path: Path) -> IO[bytes]:
@@ -180,7 +177,7 @@ def read_lines(path: Path, problems: Problems) -> Iterator[Located[str]]:
                 start, offset = offset, offset + len(raw)
                 body = raw[:-1] if raw.endswith(b"\n") else raw
                 if number == 1 and body.startswith(_BOM):
-                    problems.add(BOM, name, 1, "the file starts with a byte-order mark")
+                    problems.add(Kind.BOM, name, 1, "the file starts with a byte-order mark")
                     body, start = body[3:], start + 3
                 if body.endswith(b"\r"):
                     carriage_returns += 1
@@ -188,17 +185,19 @@ def read_lines(path: Path, problems: Problems) -> Iterator[Located[str]]:
                 try:
                     text = body.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    problems.add(BAD_UTF8, name, number, f"not UTF-8 at byte {error.start + 1} of the line")
+                    problems.add(Kind.BAD_UTF8, name, number, f"not UTF-8 at byte {error.start + 1} of the line")
                     continue
                 if text and not text.isspace():
                     yield Located(text, name, number, start)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problems.add(BAD_GZIP, name, number or None, f"the gzip data breaks off or is damaged after this line: {error}")
+        problems.add(
+            Kind.BAD_GZIP, name, number or None, f"the gzip data breaks off or is damaged after this line: {error}"
+        )
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
         reason = getattr(error, "strerror", None) or error
-        problems.add(UNREADABLE, name, None, f"cannot be read: {reason}")
+        problems.add(Kind.UNREADABLE, name, None, f"cannot be read: {reason}")
     if carriage_returns:
-        problems.add(CRLF, name, None, f"{carriage_returns} lines end in CR LF")
+        problems.add(Kind.CRLF, name, None, f"{carriage_returns} lines end in CR LF")
 
 
 class Malformed(Exception):  # noqa: N818 - not an error of ours: it never leaves the readers
@@ -218,7 +217,7 @@ def parse_rows(rows: Iterable[Located[R]], parse: Callable[[R], T], problems: Pr
             problems.add(error.kind, file, line, str(error))
             continue
         if isinstance(value, Passage) and not value.full_text:
-            problems.add(EMPTY_PASSAGE, file, line, f"passage '{value.id}' has neither title nor text")
+            problems.add(Kind.EMPTY_PASSAGE, file, line, f"passage '{value.id}' has neither title nor text")
         yield Located(value, file, line, offset)
 
 
@@ -238,7 +237,7 @@ def without_header(rows: Iterable[Located[T | None]], problems: Problems) -> Ite
         if value is not None:
             yield Located(value, file, line, offset)
         elif number > 0:
-            problems.add(BAD_COLUMNS, file, line, "a header line inside the file")
+            problems.add(Kind.BAD_COLUMNS, file, line, "a header line inside the file")
 
 
 def json_row(text: str) -> Row:
@@ -246,11 +245,11 @@ def json_row(text: str) -> Row:
     try:
         row = json.loads(text)
     except RecursionError:
-        raise Malformed(BAD_JSON, "not JSON that can be read: nested too deeply") from None
+        raise Malformed(Kind.BAD_JSON, "not JSON that can be read: nested too deeply") from None
     except ValueError as error:
-        raise Malformed(BAD_JSON, f"not JSON: {error}") from None
+        raise Malformed(Kind.BAD_JSON, f"not JSON: {error}") from None
     if not isinstance(row, dict):
-        raise Malformed(BAD_JSON, f"a JSON {type(row).__name__} where an object was expected")
+        raise Malformed(Kind.BAD_JSON, f"a JSON {type(row).__name__} where an object was expected")
     return row
 
 
@@ -281,7 +280,7 @@ def qrel_from_row(row: Row, columns: Mapping[str, str]) -> Qrel:
 def make_query(query_id: str, text: str) -> Query:
     """A query, refused when its text is empty."""
     if not text.strip():
-        raise Malformed(EMPTY_QUERY, f"query '{query_id}' has no text")
+        raise Malformed(Kind.EMPTY_QUERY, f"query '{query_id}' has no text")
     return Query(query_id, text)
 
 
@@ -299,7 +298,7 @@ def query_from_tsv(text: str) -> Query:
 def _two_columns(text: str) -> tuple[str, str]:
     first, tab, rest = text.partition("\t")
     if not tab:
-        raise Malformed(BAD_COLUMNS, "no tab; expected an id, a tab and the text")
+        raise Malformed(Kind.BAD_COLUMNS, "no tab; expected an id, a tab and the text")
     return check_id(first), rest
 
 
@@ -311,7 +310,7 @@ def qrel_from_line(text: str) -> Qrel | None:
     if len(columns) not in (3, 4):
         run = "; six are those of a run, and labels come before runs" if len(columns) == 6 else ""
         raise Malformed(
-            BAD_COLUMNS,
+            Kind.BAD_COLUMNS,
             f"{len(columns)} columns; expected 3 (query, passage, grade) or 4 (query, iteration, passage, grade){run}",
         )
     query_id, passage_id, grade = columns[0], columns[-2], columns[-1]
@@ -344,7 +343,7 @@ def is_jsonl(path: Path) -> bool:
 def check_id(value: str) -> str:
     """Refuse ids that could not be written to a TREC file."""
     if not value or re.search(r"\s", value):
-        raise Malformed(BAD_ID, "the id is empty" if not value else f"the id {value[:60]!r} contains white space")
+        raise Malformed(Kind.BAD_ID, "the id is empty" if not value else f"the id {value[:60]!r} contains white space")
     return value
 
 
@@ -358,7 +357,7 @@ def as_id(value: Any, column: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
+        raise Malformed(Kind.BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
     return check_id(check_unicode(value, column))
 
 
@@ -379,7 +378,7 @@ def joined_text(row: Row, columns: Iterable[str], *, numbers: bool = False) -> s
         if value is None or value == "":
             continue
         if not isinstance(value, str):
-            raise Malformed(BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
+            raise Malformed(Kind.BAD_FIELD, f"'{column}' is a {type(value).__name__}; expected a string")
         parts.append(check_unicode(value, column))
     return " ".join(parts)
 
@@ -388,7 +387,7 @@ def required_field(row: Row, column: str) -> Any:
     """What a row holds in a column, which must be there."""
     if column not in row:
         present = ", ".join(f"'{str(name)[:30]}'" for name in list(row)[:8]) or "nothing"
-        raise Malformed(MISSING_FIELD, f"no field '{column}' (there is {present})")
+        raise Malformed(Kind.MISSING_FIELD, f"no field '{column}' (there is {present})")
     return row[column]
 
 
@@ -397,7 +396,9 @@ def check_unicode(value: str, column: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise Malformed(BAD_FIELD, f"'{column}' holds half of a surrogate pair, which is not a character") from None
+        raise Malformed(
+            Kind.BAD_FIELD, f"'{column}' holds half of a surrogate pair, which is not a character"
+        ) from None
     return value
 
 
@@ -406,7 +407,7 @@ def grade_of(value: Any) -> int:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
         value = int(value)
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,6}", str(value)[:8]):
-        raise Malformed(BAD_GRADE, f"the grade is {str(value)[:40]!r}; expected a whole number")
+        raise Malformed(Kind.BAD_GRADE, f"the grade is {str(value)[:40]!r}; expected a whole number")
     return int(value)
 
 

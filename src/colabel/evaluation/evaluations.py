@@ -14,7 +14,7 @@ from typing import Any
 
 from colabel.artefacts import write_text
 from colabel.data import Dataset
-from colabel.data.load import EVERYTHING, LabelReader
+from colabel.data.load import EVERYTHING, collect_labels
 from colabel.data.scored_files import read_scores
 from colabel.data.text_lines import Strict, read_qrels
 from colabel.errors import DataError, UsageError
@@ -131,10 +131,10 @@ def evaluate_qrels(
     if relevant_from is not None and relevant_from < 1:
         raise UsageError(f"'relevant_from' is {relevant_from}; expected 1 or more")
     qrels = Path(qrels)
-    reader = LabelReader(EVERYTHING, EVERYTHING, Strict(), drop_unknown=False, negative_is_zero=True)
-    labels = reader.read(read_qrels(qrels, Strict()))
-    if reader.negative:
-        below = sum(map(len, reader.negative.values()))
+    negative: dict[str, dict[str, int]] = {}
+    labels = collect_labels(read_qrels(qrels, Strict()), EVERYTHING, EVERYTHING, Strict(), negative=negative)
+    if negative:
+        below = sum(map(len, negative.values()))
         log.warning("%s: %d grades below 0 count as 0, judged and not relevant", qrels, below)
     if not labels:
         raise DataError("the file has no labels", file=str(qrels))
@@ -143,7 +143,7 @@ def evaluate_qrels(
         advice = "and binary measures count from 1; TREC DL counts from 2 (data.relevant_from)"
         log.warning("%s: grades go up to %d, %s", qrels, highest, advice)
     about = Evaluation(qrels.name, "labels", relevant_from or 1, {}, judged_only=judged_only)
-    return _evaluate(labels, runs, about, measures, EVERYTHING, reader.negative)
+    return _evaluate(labels, runs, about, measures, EVERYTHING, negative)
 
 
 def _evaluate(

@@ -25,8 +25,8 @@ class DataSettings(Settings, section="data"):
 
     source: str = setting(
         REQUIRED,
-        "a BEIR, MS MARCO or TREC folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of documents "
-        "(.txt, .md, .html), 'irds:ID', 'hf:FOLDER', 'jsonl:FILE', 'pydocs' or 'pydocs:N'",
+        "a BEIR or MS MARCO folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of documents (.txt, .md, "
+        ".html), 'irds:ID', 'hf:FOLDER', 'pydocs' or 'pydocs:N'",
     )
     queries: tuple[str, ...] = setting(
         (),
@@ -206,9 +206,9 @@ class FitSettings(Settings, section="fit"):
     )
     keep: str = setting(
         "pulled",
-        "weights that are kept: those of the 'best' step on dev; 'pulled': of students, their mean with θ that is best on "
-        "dev, which may be θ itself; 'forced': the best but θ itself; 'best-or-start': the start where no step is better; "
-        "or the 'last'",
+        "weights that are kept: those of the 'best' step on dev; 'pulled': of students, their mean with θ that is "
+        "best on dev, which may be θ itself; 'forced': the best but θ itself; 'best-or-start': the start where no step "
+        "is better; or the 'last'",
         ("pulled", "forced", "best", "best-or-start", "last"),
         effect="evaluation",
     )

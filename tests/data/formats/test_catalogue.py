@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import PASSAGES as CAVES
+from tests.conftest import QUERIES
 
 from colabel.data import check, convert, load_dataset
 from colabel.errors import DataError, UsageError
@@ -103,3 +105,31 @@ def test_a_long_cell_is_read(tmp_path: Path) -> None:
     path = tmp_path / "books.csv"
     path.write_text("id,text\n1," + "word " * 500_000 + "\n2,short\n")
     assert [len(one.text.split()) for one in load_dataset(str(path)).passages] == [500_000, 1]
+
+
+def test_jsonl_with_free_columns(tmp_path: Path) -> None:
+    docs = [{"docno": row["_id"], "head": row["title"], "a": row["text"][:5], "b": row["text"][5:]} for row in CAVES]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps({"qid": q, "ask": t}) + "\n" for q, t in QUERIES.items()))
+    (tmp_path / "train.jsonl").write_text('{"qid": "q1", "doc": "d1"}\n')
+    (tmp_path / "test.txt").write_text("q2 0 d4 2\n")
+    settings = DataSettings(
+        source=f"{tmp_path / 'docs.jsonl'}",
+        queries=(str(tmp_path / "q.jsonl"),),
+        labels={"train": str(tmp_path / "train.jsonl"), "test": str(tmp_path / "test.txt")},
+        columns={
+            "passage_id": "docno",
+            "passage_title": "head",
+            "passage_text": "a+b",
+            "query_id": "qid",
+            "query_text": "ask",
+            "label_query": "qid",
+            "label_passage": "doc",
+            "label_grade": "",
+        },
+        holdout=0.0,
+    )
+    dataset = load_dataset(settings)
+    assert dataset.passages.get("d1") == Passage("d1", "Glacier cave", "A cav e formed within the ice of a glacier.")
+    assert dataset.labels("train") == {"q1": {"d1": 1}}
+    assert dataset.labels("test") == {"q2": {"d4": 2}}

@@ -1,8 +1,7 @@
-"""BEIR, MS MARCO and TREC folders; counts of the real collections are what their makers say."""
+"""BEIR, MS MARCO and Hugging Face folders; counts of the real collections are what their makers say."""
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,8 @@ import pytest
 from tests.conftest import LABELS, PASSAGES, QUERIES
 from tests.data.caves import assert_is_caves
 
-from colabel.data import check
-from colabel.data.text_lines import Collected
+from colabel.data import check, load_dataset
+from colabel.errors import DataError
 
 WriteBeir = Callable[..., Path]
 
@@ -22,19 +21,19 @@ def test_beir(write_beir: WriteBeir, gzipped: bool) -> None:
     assert_is_caves(str(write_beir(gzipped=gzipped)))
 
 
-def test_trec(tmp_path: Path) -> None:
-    texts = [{key: html.escape(value) for key, value in row.items()} for row in PASSAGES]
-    (tmp_path / "documents.trec").write_text(
-        "".join(
-            f"<DOC>\n<DOCNO> {row['_id']} </DOCNO>\n<HEAD>{row['title']}</HEAD>\n<TEXT>{row['text']}</TEXT>\n</DOC>\n"
-            for row in texts
-        )
-    )
-    for split, labels in LABELS.items():
-        asked = dict.fromkeys(query for query, _, _ in labels)
-        (tmp_path / f"topics.{split}.tsv").write_text("".join(f"{one}\t{QUERIES[one]}\n" for one in asked))
-        (tmp_path / f"qrels.{split}.txt").write_text("".join(f"{q} 0 {p} {grade}\n" for q, p, grade in labels))
-    assert_is_caves(str(tmp_path))
+def test_hugging_face_on_disk(tmp_path: Path, write_beir: WriteBeir) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(PASSAGES).save_to_disk(str(tmp_path / "hf" / "corpus"))
+    rows = [{"_id": query, "text": text} for query, text in QUERIES.items()]
+    datasets.DatasetDict({"queries": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "hf" / "queries"))
+    qrels = {
+        split: datasets.Dataset.from_list([{"query-id": q, "corpus-id": p, "score": g} for q, p, g in labels])
+        for split, labels in LABELS.items()
+    }
+    datasets.DatasetDict(qrels).save_to_disk(str(tmp_path / "hf" / "qrels"))
+    assert_is_caves(f"hf:{tmp_path / 'hf'}")
+    with pytest.raises(DataError, match="save_to_disk"):
+        load_dataset(f"hf:{write_beir('other')}")
 
 
 @pytest.mark.parametrize("name", ["nfcorpus", "semanlink", "cranfield", "scifact", "cosqa", "wikiqa", "trec-dl19-pool"])
@@ -57,15 +56,3 @@ def test_real_collections_have_the_counts_their_makers_state(shared_data: Callab
     assert report.relevant_from == (2 if name == "trec-dl19-pool" else 1)
     assert report.problems.counts["test-query-in-train"] == {"nfcorpus": 4, "scifact": 2}.get(name, 0)
     assert round(report.passage_words.mean, 1) == stats["mean_doc_words"]
-
-
-def test_hostile_documents_are_read_in_linear_time(tmp_path: Path) -> None:
-    import time
-
-    from colabel.data.formats.folders import read_documents
-
-    path = tmp_path / "documents.trec"
-    path.write_text("<DOC>\n<DOCNO>d1</DOCNO>\n" + "<TEXT> <BODY> " * 20_000 + "\n</DOC>\n")
-    start = time.perf_counter()
-    assert len(list(read_documents(path, Collected()))) == 1
-    assert time.perf_counter() - start < 2

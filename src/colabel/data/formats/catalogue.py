@@ -91,11 +91,7 @@ def find_column(role: str, columns: Iterable[str]) -> str:
 
 
 def find_roles(columns: Sequence[str], given: Mapping[str, str], place: str) -> Roles:
-    """The columns of a passage: those that ``[data.columns]`` names, else those whose names say it.
-
-    Raises:
-        UsageError: no column holds text, or one that was named is not there.
-    """
+    """The columns of a passage: those that ``[data.columns]`` names, else those whose names say it."""
     found = {role: given.get(f"passage_{role}", find_column(role, columns)) for role in ("id", "title", "text")}
     shown = ", ".join(map(str, columns)) or "none"
     for role, value in found.items():

@@ -10,18 +10,7 @@ from typing import NamedTuple
 from colabel.data.formats.catalogue import find_column, is_catalogue, log_once, read_table, table_columns
 from colabel.data.splits import TEST, TRAIN, normalise_query, stable_fraction
 from colabel.data.string_table import string_hash
-from colabel.data.text_lines import (
-    BAD_FIELD,
-    BAD_GRADE,
-    EMPTY_QUERY,
-    Located,
-    Malformed,
-    Problems,
-    Row,
-    as_id,
-    check_unicode,
-    parse_rows,
-)
+from colabel.data.text_lines import Kind, Located, Malformed, Problems, Row, as_id, check_unicode, parse_rows
 from colabel.errors import UsageError
 from colabel.types import Qrel, Query
 
@@ -45,11 +34,7 @@ class _Pair(NamedTuple):
 
 
 def read_clicks(path: Path, min_clicks: int, split: bool, problems: Problems) -> Clicks:
-    """Read a click log; see :func:`clicks_of`.
-
-    Raises:
-        UsageError: there is no such file, or no column of it is a query or a passage id.
-    """
+    """Read a click log; see :func:`clicks_of`."""
     if not is_catalogue(path):
         what = "no such file" if not path.exists() else "expected a .csv, .tsv, .jsonl or .parquet file"
         raise UsageError(f"the click log '{path}' (data.labels.clicks): {what}")
@@ -135,7 +120,7 @@ def _query_id(key: str) -> str:
 def _text(row: Row, column: str) -> str:
     value = row.get(column)
     if not isinstance(value, str) or not value.strip():
-        raise Malformed(EMPTY_QUERY, f"'{column}' is {'empty' if not value else f'a {type(value).__name__}'}")
+        raise Malformed(Kind.EMPTY_QUERY, f"'{column}' is {'empty' if not value else f'a {type(value).__name__}'}")
     return check_unicode(" ".join(value.split()), column)
 
 
@@ -146,6 +131,6 @@ def _number(row: Row, column: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < 1e6:
-        kind = BAD_GRADE if column in ("grade", "relevance") else BAD_FIELD
+        kind = Kind.BAD_GRADE if column in ("grade", "relevance") else Kind.BAD_FIELD
         raise Malformed(kind, f"'{column}' is {str(value)[:40]!r}; expected a number from 0 up")
     return number

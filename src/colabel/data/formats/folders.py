@@ -1,52 +1,54 @@
-"""Folders of plain files, each plain or gzipped: BEIR, MS MARCO and TREC.
+"""Folders with a collection, its queries and labels.
 
 BEIR      ``corpus.jsonl``, ``queries.jsonl``, ``qrels/SPLIT.tsv``; beyond BEIR ``hidden/train.tsv``, labels set aside
           for label-quality studies
 MS MARCO  ``collection.tsv``, ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv``
-TREC      ``documents.trec``, ``topics.SPLIT.tsv``, ``qrels.SPLIT.txt``
+hf:       ``corpus``, ``queries`` and ``qrels``, as ``save_to_disk`` writes the three configurations of the BEIR and
+          NanoBEIR sets on the hub; each a ``Dataset`` or a ``DatasetDict``
+
+Files of the first two may be gzipped. ``[data.columns]`` maps other columns to roles.
 """
 
 from __future__ import annotations
 
 import contextlib
-import html
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from colabel.artefacts import file_fingerprint, fingerprint, parse_manifest
-from colabel.data.formats.base import Format, LineFile, Source, Stream, existing, nothing
-from colabel.data.formats.columns import passage_columns
+from colabel.data.formats.base import LineFile, Source, Stream, existing, nothing
 from colabel.data.text_lines import (
-    BAD_COLUMNS,
     BEIR_COLUMNS,
-    MISSING_FIELD,
     Located,
-    Malformed,
     Problems,
-    check_id,
+    Row,
     is_gzip,
+    numbered,
     parse_rows,
     passage_from_json,
+    passage_from_row,
     passage_from_tsv,
+    qrel_from_row,
+    query_from_row,
     query_from_tsv,
-    read_lines,
     read_qrels,
     read_queries,
     read_records,
 )
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.settings import DataSettings
-from colabel.types import Passage, Qrel, Query
+from colabel.types import Qrel, Query
 
+T = TypeVar("T")
 HIDDEN_FILE = Path("hidden") / "train.tsv"
 
 
 def open_beir(name: str, settings: DataSettings, cache: Path | None) -> Source:
     """A BEIR folder; one without labels needs no queries."""
     folder, columns = Path(name), {**BEIR_COLUMNS, **settings.columns}
-    corpus = _corpus(folder, "corpus.jsonl")
+    corpus = existing(folder / "corpus.jsonl") or folder / "corpus.jsonl"
     labels = _label_sets(folder, "qrels/*.tsv")
     queries = existing(folder / "queries.jsonl") or folder / "queries.jsonl"
     hidden = existing(folder / HIDDEN_FILE)
@@ -65,57 +67,29 @@ def open_beir(name: str, settings: DataSettings, cache: Path | None) -> Source:
 
 def open_msmarco(name: str, settings: DataSettings, cache: Path | None) -> Source:
     """A folder of MS MARCO's tab-separated files."""
-    _refuse_columns(name, settings)
-    folder, corpus = Path(name), _corpus(Path(name), "collection.tsv")
+    if settings.columns:
+        raise UsageError(f"'data.columns' does not apply to {name}, whose files have no column names")
+    folder = Path(name)
+    corpus = existing(folder / "collection.tsv") or folder / "collection.tsv"
+
+    def queries(problems: Problems) -> Iterator[Located[Query]]:
+        for path in _split_files(folder, "queries.*.tsv").values():
+            yield from read_records(path, query_from_tsv, problems)
+
     return Source(
         name=folder.resolve().name,
         passages=lambda problems: read_records(corpus, passage_from_tsv, problems),
         fingerprint=lambda: file_fingerprint(corpus),
         provenance=_provenance(folder, "msmarco"),
-        queries=_query_files(folder, "queries.*.tsv"),
+        queries=queries,
         labels=_label_sets(folder, "qrels.*.tsv"),
         line_file=None if is_gzip(corpus) else LineFile(corpus, passage_from_tsv),
     )
 
 
-def open_trec(name: str, settings: DataSettings, cache: Path | None) -> Source:
-    """A folder of TREC documents, topics and qrels; a document spans lines, so the collection is unpacked once."""
-    _refuse_columns(name, settings)
-    folder, corpus = Path(name), _corpus(Path(name), "documents.trec")
-    return Source(
-        name=folder.resolve().name,
-        passages=partial(read_documents, corpus),
-        fingerprint=lambda: file_fingerprint(corpus),
-        provenance=_provenance(folder, "trec"),
-        queries=_query_files(folder, "topics.*.tsv"),
-        labels=_label_sets(folder, "qrels.*.txt"),
-    )
-
-
-def _holds(corpus: str) -> Callable[[Path], bool]:
-    return lambda path: existing(path / corpus) is not None
-
-
-BEIR = Format("a BEIR folder (corpus.jsonl)", open_beir, _holds("corpus.jsonl"))
-MS_MARCO = Format("an MS MARCO folder (collection.tsv)", open_msmarco, _holds("collection.tsv"))
-TREC = Format("a TREC folder (documents.trec)", open_trec, _holds("documents.trec"))
-
-
-def _corpus(folder: Path, name: str) -> Path:
-    return existing(folder / name) or folder / name
-
-
-def _refuse_columns(name: str, settings: DataSettings) -> None:
-    if settings.columns:
-        raise UsageError(f"'data.columns' does not apply to {name}, whose files have no column names")
-
-
-def _query_files(folder: Path, pattern: str) -> Stream[Query]:
-    def stream(problems: Problems) -> Iterator[Located[Query]]:
-        for path in _split_files(folder, pattern).values():
-            yield from read_records(path, query_from_tsv, problems)
-
-    return stream
+def passage_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns on which the contents of a collection depend."""
+    return {role: columns[role] for role in ("passage_id", "passage_title", "passage_text")}
 
 
 def _label_sets(folder: Path, pattern: str) -> Mapping[str, Stream[Qrel]]:
@@ -151,51 +125,48 @@ def _provenance(folder: Path, form: str) -> dict[str, str]:
     return found
 
 
-_ROLES = {"docno": "id", "title": "title", "headline": "title", "head": "title", "text": "text", "body": "text"}
-_OPENING = re.compile(f"<({'|'.join(_ROLES)})>", re.IGNORECASE)
-_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # str.lower() can change lengths
+def open_hugging_face(name: str, settings: DataSettings, cache: Path | None) -> Source:
+    """Three datasets on disk, or the corpus alone."""
+    folder, columns = Path(name), {**BEIR_COLUMNS, **settings.columns}
+    if not folder.is_dir():
+        raise UsageError(f"hf:{name}: no such folder")
+
+    def rows(part: str, tables: dict[str, Any], parse: Callable[[Row, Mapping[str, str]], T]) -> Stream[T]:
+        def stream(problems: Problems) -> Iterator[Located[T]]:
+            for split, table in tables.items():
+                located = numbered(table, f"{folder / part} ({split})")
+                yield from parse_rows(located, lambda row: parse(row, columns), problems)
+
+        return stream
+
+    def corpus_fingerprint() -> str:
+        files = sorted((folder / "corpus").rglob("*.arrow"))
+        return fingerprint([[file_fingerprint(path) for path in files], passage_columns(columns)])
+
+    alone = not (folder / "queries").exists() and not (folder / "qrels").exists()
+    queries, qrels = ({}, {}) if alone else (_load(folder / "queries"), _load(folder / "qrels"))
+    own_name = folder.resolve().name
+    return Source(
+        name=own_name,
+        passages=rows("corpus", _load(folder / "corpus"), passage_from_row),
+        fingerprint=corpus_fingerprint,
+        provenance={"format": "hf", "folder": own_name},
+        queries=rows("queries", queries, query_from_row),
+        labels={split: rows("qrels", {split: table}, qrel_from_row) for split, table in qrels.items()},
+    )
 
 
-def read_documents(path: Path, problems: Problems) -> Iterator[Located[Passage]]:
-    """Passages between ``<DOC>`` and ``</DOC>`` lines, with DOCNO, TITLE (or HEAD, HEADLINE) and TEXT (or BODY)."""
-    return parse_rows(_bodies(path, problems), _document, problems)
+def _load(folder: Path) -> dict[str, Any]:
+    """Split name → dataset; a lone Dataset counts as the split that its own name says, else 'train'."""
+    import datasets
 
-
-def _bodies(path: Path, problems: Problems) -> Iterator[Located[str]]:
-    file = str(path)
-    start, offset, body = 0, 0, list[str]()
-    for text, _, number, place in read_lines(path, problems):
-        marker = text.strip().upper()
-        if marker == "<DOC>":
-            if start:
-                problems.add(BAD_COLUMNS, file, number, f"<DOC> inside the <DOC> of line {start}")
-            start, offset, body = number, place, []
-        elif marker == "</DOC>" and start:
-            yield Located("\n".join(body), file, start, offset)
-            start = 0
-        elif start:
-            body.append(text)
-        else:
-            problems.add(BAD_COLUMNS, file, number, "text outside <DOC> … </DOC>")
-    if start:
-        problems.add(BAD_COLUMNS, file, start, "this <DOC> is never closed")
-
-
-def _document(body: str) -> Passage:
-    parts: dict[str, list[str]] = {"id": [], "title": [], "text": []}
-    lowered, end = body.translate(_ASCII_LOWER), 0
-    unclosed: set[str] = set()  # searched for once: a hostile file could make it quadratic
-    for opening in _OPENING.finditer(body):
-        tag = opening[1].lower()
-        if opening.start() < end or tag in unclosed:
-            continue
-        closing = lowered.find(f"</{tag}>", opening.end())
-        if closing < 0:
-            unclosed.add(tag)
-            continue
-        end = closing
-        # references such as &#xD800; become U+FFFD in html.unescape, so the text stays encodable
-        parts[_ROLES[tag]].append(html.unescape(body[opening.end() : closing].strip("\n")))
-    if len(parts["id"]) != 1:
-        raise Malformed(MISSING_FIELD, f"{len(parts['id'])} <DOCNO> elements in one <DOC>; expected one")
-    return Passage(check_id(parts["id"][0].strip()), " ".join(parts["title"]), " ".join(parts["text"]))
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"not a dataset that `save_to_disk` wrote: {error} (expected the folders corpus, queries and qrels)",
+            file=str(folder),
+        ) from None
+    if isinstance(loaded, datasets.DatasetDict):
+        return {str(name): table for name, table in loaded.items()}
+    return {str(loaded.split or "train"): loaded}

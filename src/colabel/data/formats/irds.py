@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from colabel.artefacts import fingerprint
 from colabel.data.formats.base import Source, Stream
-from colabel.data.text_lines import UNREADABLE, Located, Problems, check_id, make_query, numbered, parse_rows
+from colabel.data.text_lines import Kind, Located, Problems, check_id, make_query, numbered, parse_rows
 from colabel.errors import UsageError
 from colabel.settings import DataSettings
 from colabel.settings.declare import nearest
@@ -104,7 +104,7 @@ def _records(rows: Callable[[], Any], where: str, parse: Callable[[Any], T]) -> 
         try:
             yield from parse_rows(numbered(rows(), where), parse, problems)
         except _FAILURES as error:
-            problems.add(UNREADABLE, where, None, f"ir_datasets could not read it: {error}")
+            problems.add(Kind.UNREADABLE, where, None, f"ir_datasets could not read it: {error}")
 
     return stream
 
