@@ -26,10 +26,9 @@ import torch
 from torch import Tensor
 
 from colabel.errors import UsageError
+from colabel.types import FloatArray, IntArray
 from colabel.workers import Workers
 
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 Decode = Callable[[Sequence[Tensor], Tensor], None]
 
 BLOCK_TOKENS = 1440

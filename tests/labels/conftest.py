@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from colabel.collective.expansion import Centroids
+from colabel.collective import Centroids
 from colabel.data import Dataset, load_dataset
 from colabel.data.string_table import StringTable
 from colabel.index.exact import TokenShard, score_rows

@@ -67,10 +67,10 @@ def test_the_weight_is_fitted_on_labels_and_the_default_without(hybrid: Hybrid) 
     by_words, _ = hybrid.words.rank(list(queries.values()), 1)
     labels = {query: {hybrid.ids[int(row)]: 1} for query, (row,) in zip(queries, by_words, strict=True)}
     fitted = fit_weight(hybrid, queries, labels)
-    assert fitted.fitted and fitted.weight >= 0.5  # BM25's own answers are the labels
+    assert fitted.values and fitted.weight >= 0.5  # BM25's own answers are the labels
     assert fitted.values[1.0] == pytest.approx(1.0)
     few = fit_weight(hybrid, queries, dict(list(labels.items())[:3]))
-    assert not few.fitted and few.weight == DEFAULT_WEIGHT
+    assert not few.values and few.weight == DEFAULT_WEIGHT
 
 
 def test_a_weight_outside_its_range_is_refused(hybrid: Hybrid) -> None:

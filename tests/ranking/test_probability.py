@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_too_few_labels_are_said(tmp_path: Path) -> None:
 def test_a_fit_is_read_as_it_was_written(tmp_path: Path) -> None:
     views, relevant, _ = drawn(queries=30)
     fitted = fit_relevance(views, np.where(relevant, 1, -1))
-    (tmp_path / FILE).write_text(json.dumps(fitted.as_dict()))
+    (tmp_path / FILE).write_text(json.dumps(dataclasses.asdict(fitted)))
     found = read_relevance(tmp_path)
     assert found == fitted and isinstance(found, Relevance)
     rows = np.array([[5, -1, 0]] * 30)

@@ -19,7 +19,7 @@ from colabel.data import load_dataset
 from colabel.data.string_table import StringTable
 from colabel.errors import DataError
 from colabel.evaluation import evaluate, read_run_file
-from colabel.ranking import Bm25, open_ranking, rank
+from colabel.ranking import Bm25, Ranking, rank
 from colabel.ranking.rankings import allowed_rows
 from colabel.settings import RankSettings
 
@@ -69,7 +69,7 @@ def test_ranking_is_kept_as_arrays_and_as_a_run(tmp_path: Path) -> None:
     ranker.asked.clear()
     rank(ranker, queries, tmp_path / "r", depth=3)
     assert ranker.asked == [], "up to date"
-    assert open_ranking(tmp_path / "r").query("q0")[0].tolist() == [0, 1, 2]
+    assert Ranking(tmp_path / "r").query("q0")[0].tolist() == [0, 1, 2]
 
 
 KILLED = """
@@ -112,7 +112,7 @@ def test_ids_are_stored_once_and_the_run_file_on_demand(write_beir: WriteBeir, t
     for part in ("text", "offsets", "hashes", "order"):
         assert (tmp_path / "r" / f"ids.{part}.npy").samefile(tmp_path / "data" / "passages" / f"ids.{part}.npy")
     shutil.rmtree(tmp_path / "data")
-    assert list(open_ranking(tmp_path / "r").passage_ids) == ["d1", "d2", "d3", "d4", "d5"]
+    assert list(Ranking(tmp_path / "r").passage_ids) == ["d1", "d2", "d3", "d4", "d5"]
 
 
 def test_filters(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from colabel.data import load_dataset
 from colabel.progress import SILENT, Progress, Task
-from colabel.ranking import open_ranking
+from colabel.ranking import Ranking
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
 from colabel.train import (
     candidates_from_ranking,
@@ -60,8 +60,8 @@ def main(job: dict[str, object]) -> None:
     folder = Path(str(job["folder"]))
     with main_process_first(cpu=True):  # two processes that write one cache at once would stop each other
         dataset = load_dataset(str(folder / "data"), cache=Path(f"{job['out']}.cache"))
-    ranking = open_ranking(folder / "train")
-    dev = dev_set(dataset, open_ranking(folder / "dev"), queries=10, depth=40) if job.get("dev") else None
+    ranking = Ranking(folder / "train")
+    dev = dev_set(dataset, Ranking(folder / "dev"), queries=10, depth=40) if job.get("dev") else None
     progress: Progress = DiesAt(int(str(job["dies_at"]))) if job.get("dies_at") else SILENT
     if job.get("watch"):
         watch(Path(str(job["watch"])))

@@ -191,7 +191,7 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from colabel.data import load_dataset
-from colabel.ranking import open_ranking
+from colabel.ranking import Ranking
 from colabel.settings import CrossEncoderSettings
 from colabel.train import cross_encoders, loop
 
@@ -208,7 +208,7 @@ cross_encoders.PairTrainer._save_optimizer_and_scheduler = dies
 data, ranking, model, out, settings = sys.argv[1:]
 settings = CrossEncoderSettings(**json.loads(settings))
 cross_encoders.train_cross_encoder(
-    load_dataset(data), open_ranking(Path(ranking)), model, Path(out), settings=settings, device="cpu"
+    load_dataset(data), Ranking(Path(ranking)), model, Path(out), settings=settings, device="cpu"
 )
 """
 

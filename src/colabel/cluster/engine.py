@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.artefacts import fingerprint, patient_lock
 from colabel.cluster.pool import WorkerPool, WorkItem, load_ray
@@ -28,7 +27,7 @@ from colabel.index.shards import ShardedIndex, build_sharded, plan_shards, read_
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, EncoderSettings, IndexSettings
 from colabel.teachers.pair_model import PairBatch, PairModel, PairPredictor, load_cross_encoder
-from colabel.types import Passage
+from colabel.types import FloatArray, Passage
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -71,8 +70,14 @@ class Cluster:
         self.pool.close()
 
     def _served(self, source: ShardSource, passages: PassageTable) -> ShardSource:
-        """The same source for processes that do not see the collection."""
-        return dataclasses.replace(source, texts=serve_texts(self.pool.ray, passages))
+        """The same source for processes that do not see the collection: an actor on this node reads its texts."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray = self.pool.ray
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+        server = ray.remote(TextServer).options(**options).remote(passages.without_ids())
+        return dataclasses.replace(source, texts=ServedTexts(server))
 
 
 class ClusterShards:
@@ -159,15 +164,6 @@ class ServedTexts:
             yield from answer
 
 
-def serve_texts(ray: Any, passages: PassageTable) -> ServedTexts:
-    """Start reading passages for workers; ends with the last reference to it."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
-    return ServedTexts(ray.remote(TextServer).options(**options).remote(passages.without_ids()))
-
-
 @dataclasses.dataclass(frozen=True)
 class ServedCrossEncoder:
     """A cross-encoder as workers get it: a hub id, or an object that holds the files of a folder."""
@@ -206,13 +202,13 @@ class ClusterPredictor:
         key = fingerprint([weights_fingerprint(model), max_length, device])
         self._model = ServedCrossEncoder(model, key, files, max_length, device)
 
-    def predict(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def predict(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, FloatArray]]:
         """The number of each batch and its scores, in any order."""
         items = (WorkItem(_score, batch.pairs, f"annotating {batch.name}") for batch in batches)
         for number, _, scores in self._pool.map(items, (self._model,), window=4 * len(self._pool)):
             yield number, np.array(scores)
 
 
-def _score(cache: ShardCache, pairs: list[tuple[str, str]], model: ServedCrossEncoder) -> npt.NDArray[np.float32]:
+def _score(cache: ShardCache, pairs: list[tuple[str, str]], model: ServedCrossEncoder) -> FloatArray:
     """A worker's part of :meth:`ClusterPredictor.predict`."""
     return cache.keep("cross-encoder", model.key, lambda: model.load(cache)).predict(pairs)

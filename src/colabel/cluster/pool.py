@@ -138,6 +138,8 @@ class WorkerPool:
         cache: Path | None = None,
     ) -> None:
         self.ray = connect(settings)
+        errors = self.ray.exceptions
+        self._dead = (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
         has = self.ray.cluster_resources()
         self._cpus, self._gpus = cpus, 1 if has.get("GPU", 0) >= 1 else 0
         self._retries, self._patience, self._cache = retries, patience, cache
@@ -164,9 +166,6 @@ class WorkerPool:
         Args:
             shared: further arguments of every item; references to objects are resolved once per node.
             window: how many items exist at a time, taken from ``items`` as others end. None: all.
-
-        Raises:
-            ClusterError: an item failed, its workers died too often, or there has been no worker for too long.
         """
         numbered = iter(enumerate(items))
         state = _Round()
@@ -222,7 +221,7 @@ class WorkerPool:
         name = state.items[number].name
         try:
             result = self.ray.get(reference)
-        except self._lost() as error:
+        except self._dead as error:
             self._replace(seat)
             self._take_back(state, seat, type(error).__name__)
             return self._LOST
@@ -250,10 +249,6 @@ class WorkerPool:
             )
         log.warning("%s: its worker died; trying again", name)
 
-    def _lost(self) -> tuple[type[BaseException], ...]:
-        errors = self.ray.exceptions
-        return (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
-
     def _start(self) -> _Seat:
         handle = self._actor.remote(self._cache)
         return _Seat(handle, handle.node.remote())
@@ -261,7 +256,7 @@ class WorkerPool:
     def _seat(self, seat: _Seat) -> None:
         try:
             seat.node = self.ray.get(seat.ready)
-        except self._lost():
+        except self._dead:
             self._replace(seat)
         except self.ray.exceptions.RayTaskError as error:
             raise ClusterError(f"a worker cannot start: {error.cause or error}; is colabel on all nodes?") from error

@@ -12,6 +12,7 @@ queries.*.npy              query ids
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,16 @@ import torch
 from torch import Tensor
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
-from colabel.collective.expansion import Centroids
-from colabel.collective.feedback import choose_feedback
 from colabel.collective.kmeans import cluster, plus_plus_start, spread_start
 from colabel.data.string_table import StringTable
-from colabel.errors import ArtefactError, DataError
+from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
 from colabel.index.store import VectorSource
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.ranking.rankings import BLOCK, block_name
 from colabel.settings import CollectiveSettings
+from colabel.types import FloatArray, IntArray
 from colabel.workers import Workers
 
 STAGE = "centroids"
@@ -40,7 +40,60 @@ NEIGHBOURS = 10
 _BATCH = 16  # queries clustered together by a thread: 16 × 540 points of 128 dimensions are 4 MB
 _GROUP = 256  # queries clustered by one job: whole batches, 20 to 40 MB of vectors
 
-IntArray = npt.NDArray[np.int64]
+
+@dataclass(frozen=True)
+class Centroids:
+    """Collective centroids of some queries, by falling σ.
+
+    vectors: float32 [queries, centroids, dimension]; sigma: float32 [queries, centroids], the IDF of each one's
+    token, 0 where a query has fewer; token_ids: int32 [queries, centroids], −1 where it has fewer.
+    """
+
+    vectors: Tensor
+    sigma: Tensor
+    token_ids: npt.NDArray[np.int32]
+
+    def first(self, count: int) -> Centroids:
+        """The ``count`` of highest σ (f_e)."""
+        return Centroids(self.vectors[:, :count], self.sigma[:, :count], self.token_ids[:, :count])
+
+
+def choose_feedback(
+    ranked: npt.NDArray[np.integer], settings: CollectiveSettings, labelled: Sequence[Sequence[int]] | None = None
+) -> IntArray:
+    """Feedback passages of queries from their ranking and, for training queries, their labelled positives.
+
+    Args:
+        ranked: [queries, depth], rows of passages, best first, −1 where there are fewer.
+        labelled: rows of each query's positives. None: the top f_p is used whatever the settings say. That is the
+            rule for every query outside the training split, since its labels are what is to be predicted.
+
+    Returns:
+        Rows int64 [queries, f_p], −1 where there are fewer. A query without positives gets its top f_p. Positives come
+        in the order of the ranking, unranked ones last.
+
+    >>> settings = CollectiveSettings(feedback="labelled-first", feedback_passages=3)
+    >>> choose_feedback(np.array([[5, 6, 7]]), settings, [[7, 9]]).tolist()
+    [[7, 9, 5]]
+    """
+    feedback = np.full((len(ranked), settings.feedback_passages), -1, dtype=np.int64)
+    width = min(settings.feedback_passages, ranked.shape[1])
+    feedback[:, :width] = ranked[:, :width]
+    if labelled is None or settings.feedback == "top":
+        return feedback
+    if len(labelled) != len(ranked):
+        raise UsageError(f"{len(labelled)} lists of positives do not fit {len(ranked)} queries")
+    for query, positives in enumerate(labelled):
+        if not positives:
+            continue
+        places = {int(row): place for place, row in enumerate(ranked[query])}
+        chosen = sorted(map(int, positives), key=lambda row: (places.get(row, len(places)), row))
+        if settings.feedback == "labelled-first":
+            chosen += [int(row) for row in feedback[query] if row >= 0 and row not in chosen]
+        chosen = chosen[: settings.feedback_passages]
+        feedback[query] = -1
+        feedback[query, : len(chosen)] = chosen
+    return feedback
 
 
 def extract(
@@ -87,18 +140,14 @@ def most_frequent(neighbours: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 def _cluster(
     vectors: VectorSource, job: tuple[IntArray, CollectiveSettings, int, int | None]
-) -> tuple[npt.NDArray[np.float32], IntArray]:
+) -> tuple[FloatArray, IntArray]:
     """Queries that are clustered together, by whichever process has their vectors."""
     means, counts = cluster_feedback(vectors, *job)
     return means.numpy(), counts.numpy()
 
 
 def cluster_feedback(
-    store: VectorSource,
-    feedback: IntArray,
-    settings: CollectiveSettings,
-    seed: int = 0,
-    threads: int | None = None,
+    store: VectorSource, feedback: IntArray, settings: CollectiveSettings, seed: int = 0, threads: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Centroids float32 [queries, clusters, dimension] of each query's feedback and their number, int64 [queries]."""
     centroids = torch.zeros(len(feedback), settings.clusters, store.dimension)
@@ -196,15 +245,12 @@ class CentroidStore:
         return Centroids(torch.from_numpy(vectors), torch.from_numpy(sigma), tokens)
 
     def feedback(self, query_ids: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Rows of the feedback passages of some queries."""
+        """Rows of their feedback passages, int32 [queries, f_p], −1 where there are fewer."""
         return self._gather(query_ids, "feedback")
 
     def _gather(self, query_ids: Sequence[str], part: str) -> npt.NDArray[Any]:
-        rows = self.query_ids.rows(query_ids)
-        if (rows < 0).any():
-            unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
-            raise DataError(f"{self.folder} has no query '{unknown}'; collect again with the queries that are needed")
-        first = self._block(0, part)
+        rows = self.query_ids.known_rows(query_ids, f"{self.folder} has to be collected again: it has no query")
+        first = self._block(0, part)  # mapped when needed: half a million queries have a thousand files, each kept open
         values = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
         for number in np.unique(rows // BLOCK):
             here = rows // BLOCK == number
@@ -212,7 +258,6 @@ class CentroidStore:
         return values
 
     def _block(self, number: int, part: str) -> npt.NDArray[Any]:
-        """Mapped when it is needed: half a million queries have a thousand files, and each map keeps one open."""
         return _map(self.folder / f"{block_name(number)}.{part}.npy")
 
 
@@ -242,8 +287,7 @@ def _write(
                 "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole
             }
             for part, values in arrays.items():
-                with space.file(f"{block_name(number)}.{part}.npy") as path, path.open("wb") as file:
-                    np.save(file, values, allow_pickle=False)
+                space.save(f"{block_name(number)}.{part}.npy", values)
         tokens = _map(space.folder / f"{block_name(number)}.tokens.npy")
         survivors = (tokens >= 0).sum(axis=1)
         few += int((survivors < settings.centroids).sum())

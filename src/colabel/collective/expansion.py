@@ -1,4 +1,4 @@
-"""The query and its collective centroids as one weighted query (Eq. 6).
+"""The query and its collective centroids as one weighted query (Eq. 6), and ColBERT-PRF, which searches with it.
 
     score(q, p) = Σ_i max_j q_i·p_j  +  β · Σ_c σ_c · max_j c·p_j
 
@@ -8,32 +8,19 @@ they give the teacher's score in one pass (:mod:`colabel.maxsim`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from colabel.artefacts import fingerprint
+from colabel.collective.centroids import Centroids, choose_feedback, extract
 from colabel.errors import SettingsError
+from colabel.index import Index
+from colabel.index.exact import rescore
 from colabel.maxsim import fold_weights
-
-
-@dataclass(frozen=True)
-class Centroids:
-    """Collective centroids of some queries, by falling σ.
-
-    vectors: float32 [queries, centroids, dimension]; sigma: float32 [queries, centroids], the IDF of each one's
-    token, 0 where a query has fewer; token_ids: int32 [queries, centroids], −1 where it has fewer.
-    """
-
-    vectors: Tensor
-    sigma: Tensor
-    token_ids: npt.NDArray[np.int32]
-
-    def first(self, count: int) -> Centroids:
-        """The ``count`` of highest σ (f_e)."""
-        return Centroids(self.vectors[:, :count], self.sigma[:, :count], self.token_ids[:, :count])
+from colabel.progress import SILENT, Progress
+from colabel.ranking import LateInteraction
+from colabel.settings import CollectiveSettings
+from colabel.types import FloatArray, IntArray, Mask
 
 
 def expansion_weights(sigma: Tensor, query_lengths: Tensor, beta: float, scale: str) -> Tensor:
@@ -63,3 +50,37 @@ def expand(queries: Tensor, centroids: Centroids, beta: float, scale: str) -> Te
     lengths = (queries != 0).any(dim=2).sum(dim=1)
     weights = expansion_weights(centroids.sigma, lengths, beta, scale)
     return torch.cat([queries, fold_weights(centroids.vectors, weights)], dim=1)
+
+
+class PrfRanker(LateInteraction):
+    """ColBERT-PRF: searches, expands the query with the centroids of its own top f_p passages, and ranks again.
+
+    ``rerank = False``, the ranker, searches again with the expanded query; ``rerank = True``, the re-ranker, only
+    scores the first candidates again, so it finds no other passages.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        settings: CollectiveSettings | None = None,
+        *,
+        rerank: bool = False,
+        seed: int = 0,
+        strict: bool = False,
+        progress: Progress = SILENT,
+    ) -> None:
+        super().__init__(index, "colbert-prf-rerank" if rerank else "colbert-prf", strict=strict, progress=progress)
+        self.settings = (settings or CollectiveSettings()).with_feedback("top")
+        self.rerank, self.seed = rerank, seed
+        self.fingerprint = fingerprint([self.name, index.fingerprint, self.settings.as_dict(), seed])
+
+    def search(self, queries: Tensor, depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
+        """Rows and scores of encoded queries, best first."""
+        wanted = max(depth, self.settings.feedback_passages) if self.rerank else self.settings.feedback_passages
+        first, _ = super().search(queries, wanted, allowed)
+        feedback = choose_feedback(first, self.settings)
+        centroids = extract(self.index, feedback, self.settings, seed=self.seed).first(self.settings.centroids)
+        expanded = expand(queries, centroids, self.settings.beta, self.settings.expansion_scale)
+        if self.rerank:
+            return rescore(expanded, first[:, :depth], self.index.store, depth)
+        return super().search(expanded, depth, allowed)

@@ -22,15 +22,15 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import assemble, read_manifest
-from colabel.collective.centroids import CentroidStore, build_centroids
-from colabel.collective.expansion import Centroids, expand, expansion_weights
+from colabel.collective.centroids import Centroids, CentroidStore, build_centroids
+from colabel.collective.expansion import expand, expansion_weights
 from colabel.data import Dataset
 from colabel.data.splits import TRAIN
 from colabel.encode import QueryStore, build_query_store
 from colabel.errors import ArtefactError, DataError, SettingsError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
-from colabel.ranking import LateInteraction, Ranking, open_ranking, rank
+from colabel.ranking import LateInteraction, Ranking, rank
 from colabel.ranking.labelled_pieces import positive_rows
 from colabel.ranking.late_interaction import Hit, hits
 from colabel.settings import CollectiveSettings
@@ -49,7 +49,7 @@ class Knowledge:
         self.folder = folder
         self.split, place, self.settings = _read(folder)
         self.queries = QueryStore(folder / "queries")
-        self.ranking: Ranking = open_ranking(folder / "ranking")
+        self.ranking = Ranking(folder / "ranking")
         self._centroids = CentroidStore(folder / "centroids")
         self._place = Path(os.path.normpath(folder.resolve() / place))
         self._index, self._open_index = index, open_index

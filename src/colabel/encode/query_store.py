@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.data.string_table import StringTable
 from colabel.encode.encoder import Encoder, encode_queries_checked
-from colabel.errors import DataError
 from colabel.progress import SILENT, Progress
+from colabel.types import IntArray
 
 STAGE = "queries"
 _BLOCK = 4096  # queries encoded between two save points
@@ -58,15 +57,9 @@ class QueryStore:
         """How many tokens each query has, int64 [queries]."""
         return torch.from_numpy(np.diff(self._offsets)[self._rows(query_ids)])
 
-    def _rows(self, query_ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        rows = self.ids.rows(query_ids)
-        if (rows < 0).any():
-            unknown = query_ids[int(np.flatnonzero(rows < 0)[0])]
-            raise DataError(
-                f"{self.folder} has no query '{unknown}', but {len(self)} others, such as {', '.join(self.ids[:3])}; "
-                "collect again with the queries that are needed"
-            )
-        return rows
+    def _rows(self, query_ids: Sequence[str]) -> IntArray:
+        known = f"{len(self)} queries, such as {', '.join(self.ids[:3])}"
+        return self.ids.known_rows(query_ids, f"{self.folder}, of {known}, has to be collected again: it has no query")
 
 
 def build_query_store(
@@ -101,8 +94,7 @@ def _write(space: Workspace, encoder: Encoder, queries: Mapping[str, str], progr
     task.close()
     lengths = [np.load(part, allow_pickle=False)["lengths"] for part in parts]
     offsets = np.cumsum(np.concatenate([[0], *lengths])).astype(np.int64)
-    with space.file("offsets.npy") as path, path.open("wb") as file:
-        np.save(file, offsets, allow_pickle=False)
+    space.save("offsets.npy", offsets)
     with space.file("vectors.npy") as path:  # part by part, so that memory stays that of one
         shape = (int(offsets[-1]), encoder.dimension)
         joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)

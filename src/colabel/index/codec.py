@@ -24,7 +24,8 @@ from torch import Tensor
 
 from colabel.artefacts import Workspace
 from colabel.errors import UsageError
-from colabel.maxsim import Decode, FloatArray, IntArray, StoredVectors, copy_rows
+from colabel.maxsim import Decode, StoredVectors, copy_rows
+from colabel.types import FloatArray, IntArray
 
 HalfArray = npt.NDArray[np.float16]
 

@@ -23,8 +23,6 @@ from colabel.errors import UsageError
 from colabel.maxsim import (
     BLOCK_QUERY_TOKENS,
     BLOCK_TOKENS,
-    FloatArray,
-    IntArray,
     Scorer,
     StoredVectors,
     check_queries,
@@ -32,6 +30,7 @@ from colabel.maxsim import (
     score_candidates,
 )
 from colabel.progress import SILENT, Progress
+from colabel.types import FloatArray, IntArray
 from colabel.workers import Workers
 
 if TYPE_CHECKING:

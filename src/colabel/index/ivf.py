@@ -28,8 +28,8 @@ from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.exact import TokenShard, rescore
 from colabel.index.store import TokenStore
-from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
+from colabel.types import FloatArray, IntArray
 
 STAGE = "ivf"
 _PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built

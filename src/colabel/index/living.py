@@ -39,9 +39,9 @@ from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, finish_part, 
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
 from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
 from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
-from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
+from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, save_array, train_centres
 from colabel.index.store import TokenStore
-from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
+from colabel.types import FloatArray, IntArray
 from colabel.workers import Workers
 
 STAGE = "lookup"

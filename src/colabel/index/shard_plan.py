@@ -32,9 +32,8 @@ from colabel.index.codec import exact_type, open_codec
 from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
 from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
-from colabel.maxsim import FloatArray, IntArray
 from colabel.settings import EncoderSettings
-from colabel.types import Passage
+from colabel.types import FloatArray, IntArray, Passage
 
 log = logging.getLogger(__name__)
 

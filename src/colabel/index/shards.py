@@ -35,9 +35,9 @@ from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
 from colabel.index.shard_plan import CACHE, Shard, ShardCache, ShardLayout, ShardSource
 from colabel.index.store import TokenStore, VectorSource, prepare_codec, warn_of_cuts
-from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
+from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 

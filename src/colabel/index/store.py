@@ -33,9 +33,8 @@ from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec, save_array
 from colabel.index.exact import TokenShard, score_rows
-from colabel.maxsim import FloatArray, IntArray
 from colabel.progress import SILENT, Progress
-from colabel.types import Passage
+from colabel.types import FloatArray, IntArray, Passage
 
 if TYPE_CHECKING:
     from colabel.data import PassageTable

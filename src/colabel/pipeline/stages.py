@@ -562,7 +562,7 @@ class Stages:
             table: dict[str, Any] = {"why": why}
             if not why:
                 sampled = _sampled(hybrid, data, said)
-                table = fit_relevance(views, grades, data.relevant_from, verdicts=sampled).as_dict()
+                table = dataclasses.asdict(fit_relevance(views, grades, data.relevant_from, verdicts=sampled))
             with space.file(PROBABILITY) as path:
                 path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
             return {"why": table.get("why", ""), "queries": len(queries)}

@@ -19,6 +19,7 @@ from colabel.data.pieces import best_documents
 from colabel.errors import SettingsError, UsageError
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import RankSettings
+from colabel.types import FloatArray, IntArray, Mask
 
 log = logging.getLogger(__name__)
 
@@ -47,51 +48,46 @@ class Bm25:
         self._engine = bm25s.BM25.load(str(out / "bm25s"), mmap=True)
         self._tie_ranks = np.load(out / "tie_ranks.npy", allow_pickle=False)
 
-    def rank(
-        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def rank(self, texts: Sequence[str], depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows and scores; passages that share no word with the query are not ranked."""
         mask = None if allowed is None else allowed.astype(np.float32)
-        words = tokenise(list(texts), self._language) if len(texts) else []
-        return self._rank(words, min(depth, len(self.ids)), mask)
+        return self._rank(self._words(texts), min(depth, len(self.ids)), mask)
 
     def _rank(
-        self, queries: Sequence[Sequence[str]], depth: int, mask: npt.NDArray[np.float32] | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        def search(depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        self, queries: Sequence[Sequence[str]], depth: int, mask: FloatArray | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        def search(depth: int) -> tuple[IntArray, FloatArray]:
             rows = np.full((len(queries), depth), -1, dtype=np.int64)
             scores = np.full((len(queries), depth), -np.inf, dtype=np.float32)
             for place, words in enumerate(queries):
-                found, values = rank_words(self._engine, list(words), depth, self._tie_ranks, mask)
-                rows[place, : len(found)] = found
-                scores[place, : len(found)] = values
+                values = all_scores(self._engine, words, mask)
+                found = best_rows(values, depth, self._tie_ranks)
+                rows[place, : len(found)], scores[place, : len(found)] = found, values[found]
             return rows, scores
 
         return best_documents(search, depth, self.ids)
 
-    def scores(self, texts: Sequence[str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, texts: Sequence[str], rows: IntArray) -> FloatArray:
         """BM25 scores of given rows int64 [queries, n], float32 [queries, n]; −∞ where a row is −1.
 
         A passage that shares no word with the query has 0.
         """
-        return self.word_scores(tokenise(list(texts), self._language) if len(texts) else [], rows)
+        return self.word_scores(self._words(texts), rows)
 
-    def word_scores(self, queries: Sequence[Sequence[str]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def word_scores(self, queries: Sequence[Sequence[str]], rows: IntArray) -> FloatArray:
         """The same for queries that are lists of stemmed words, such as :meth:`telling_words`."""
         scores = np.zeros(rows.shape, dtype=np.float32)
         for place, words in enumerate(queries):
-            known = [word for word in words if word in self._engine.vocab_dict]
-            if known:
-                scores[place] = self._engine.get_scores(known)[rows[place]]
+            scores[place] = all_scores(self._engine, words)[rows[place]]
         scores[rows < 0] = -np.inf
         return scores
 
-    def weights(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def weights(self, texts: Sequence[str]) -> FloatArray:
         """Σ idf of each text's words, float32 [texts]: about what a passage could score at most."""
-        found = [sum(map(self._idf, words)) for words in (tokenise(list(texts), self._language) if len(texts) else [])]
+        found = [sum(map(self._idf, words)) for words in self._words(texts)]
         return np.maximum(np.array(found, dtype=np.float32), 1e-3)
 
-    def rank_words(self, queries: Sequence[Sequence[str]], depth: int) -> npt.NDArray[np.int64]:
+    def rank_words(self, queries: Sequence[Sequence[str]], depth: int) -> IntArray:
         """The best rows int64 [queries, depth] for lists of stemmed words; −1 where there are fewer."""
         return self._rank(queries, depth)[0]
 
@@ -101,17 +97,19 @@ class Bm25:
         idf = ln((N + 1) / (df + 1)); tf is capped, so that a word is not telling for being repeated.
         """
         wanted = sorted({row for group in passages for row in group})
-        texts = [self._passages[row].full_text for row in wanted]
-        words = dict(zip(wanted, tokenise(texts, self._language) if texts else [], strict=True))
-        return [self._telling([words[row] for row in group], count) for group in passages]
+        words = dict(zip(wanted, self._words([self._passages[row].full_text for row in wanted]), strict=True))
+        found = []
+        for group in passages:
+            weights: dict[str, float] = {}
+            for row in group:
+                for word, times in collections.Counter(words[row]).items():
+                    if word in self._engine.vocab_dict:
+                        weights[word] = weights.get(word, 0.0) + min(times, 3) * self._idf(word)
+            found.append(sorted(weights, key=lambda word: (-weights[word], word))[:count])
+        return found
 
-    def _telling(self, texts: Sequence[Sequence[str]], count: int) -> list[str]:
-        weights: dict[str, float] = {}
-        for text in texts:
-            for word, times in collections.Counter(text).items():
-                if word in self._engine.vocab_dict:
-                    weights[word] = weights.get(word, 0.0) + min(times, 3) * self._idf(word)
-        return sorted(weights, key=lambda word: (-weights[word], word))[:count]
+    def _words(self, texts: Sequence[str]) -> list[list[str]]:
+        return tokenise(list(texts), self._language) if len(texts) else []
 
     def _idf(self, word: str) -> float:
         starts, place = self._engine.scores["indptr"], self._engine.vocab_dict.get(word)
@@ -119,7 +117,7 @@ class Bm25:
         return math.log((len(self.ids) + 1) / (frequency + 1))
 
 
-def best_rows(values: npt.NDArray[np.float32], depth: int, tie_ranks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def best_rows(values: FloatArray, depth: int, tie_ranks: npt.NDArray[np.int32]) -> IntArray:
     """Rows of the ``depth`` highest positive scores, best first, equal scores in the order of ``tie_ranks``."""
     positive = np.flatnonzero(values > 0)
     if len(positive) > depth:
@@ -141,11 +139,7 @@ def tokenise(texts: list[str], language: str) -> list[list[str]]:
 
 
 def stemmer(language: str) -> Any:
-    """PyStemmer's stemmer of a language; None for "none".
-
-    Raises:
-        SettingsError: it knows no such language.
-    """
+    """PyStemmer's stemmer of a language; None for "none"."""
     import Stemmer
 
     if language == "none":
@@ -175,20 +169,12 @@ def word_index(texts: Iterable[str], settings: RankSettings) -> Any:
     return engine
 
 
-def rank_words(
-    engine: Any,
-    words: list[str],
-    depth: int,
-    tie_ranks: npt.NDArray[np.int32],
-    mask: npt.NDArray[np.float32] | None = None,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """The best rows of an index for the words of a question, and their scores."""
+def all_scores(engine: Any, words: Iterable[str], mask: FloatArray | None = None) -> FloatArray:
+    """The scores of every row of an index for the words of a question, float32 [rows]; 0 where it shares none."""
     known = [word for word in words if word in engine.vocab_dict]
     if not known:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
-    values = engine.get_scores(known, weight_mask=mask)
-    found = best_rows(values, depth, tie_ranks)
-    return found, values[found]
+        return np.zeros(engine.scores["num_docs"], dtype=np.float32)
+    return np.asarray(engine.get_scores(known, weight_mask=mask))
 
 
 def _write(space: Workspace, passages: PassageTable, settings: RankSettings, progress: Progress) -> Mapping[str, Any]:
@@ -196,6 +182,5 @@ def _write(space: Workspace, passages: PassageTable, settings: RankSettings, pro
     reader = track(texts, progress, "indexing for BM25", len(passages), "passages")
     engine = word_index(reader, settings)
     engine.save(str(space.folder / "bm25s"))
-    with space.file("tie_ranks.npy") as path, path.open("wb") as file:
-        np.save(file, passages.ids.tie_ranks(), allow_pickle=False)
+    space.save("tie_ranks.npy", passages.ids.tie_ranks())
     return {"passages": len(passages), "terms": len(engine.vocab_dict)}

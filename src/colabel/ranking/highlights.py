@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.encode import Encoder
 from colabel.index import Index
 from colabel.ranking.bm25 import tokenise
 from colabel.ranking.late_interaction import Hit
+from colabel.types import FloatArray
 
-FloatArray = npt.NDArray[np.float32]
 Span = tuple[int, int]
 
 CLOSE = 0.45

@@ -21,11 +21,10 @@ from colabel.errors import UsageError
 from colabel.measures import measure_run
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.late_interaction import LateInteraction
+from colabel.types import FloatArray, IntArray, Mask
 
 log = logging.getLogger(__name__)
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 
 POOL = 100
 """Passages of each view that set mean and deviation; fixed, so that scores do not depend on the depth asked for."""
@@ -56,22 +55,12 @@ class Hybrid:
         self.ids = late.ids
         self.fingerprint = fingerprint(["hybrid", late.fingerprint, words.fingerprint, weight, POOL])
 
-    def rank(
-        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[IntArray, FloatArray]:
+    def rank(self, texts: Sequence[str], depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows int64 [queries, depth] and scores float32, best first; −1 and −∞ where there are fewer."""
         return self.best(self.views(texts, depth, allowed), depth)
 
-    def best(self, views: Views, depth: int) -> tuple[IntArray, FloatArray]:
-        """The best of some candidates, as :meth:`rank` gives them."""
-        return self._best(views, self.weight, min(depth, len(self.ids)))
-
     def views(
-        self,
-        texts: Sequence[str],
-        depth: int,
-        allowed: npt.NDArray[np.bool_] | None = None,
-        also: IntArray | None = None,
+        self, texts: Sequence[str], depth: int, allowed: Mask | None = None, also: IntArray | None = None
     ) -> Views:
         """Both views' scores of the union of their first max(depth, POOL) passages, and of those in ``also``."""
         depth = min(max(depth, POOL), len(self.ids))
@@ -91,15 +80,16 @@ class Hybrid:
         shares = late / tokens[:, None], words / self.words.weights(texts)[:, None]
         return Views(rows, standardise(late, pool), standardise(words, pool), pool, *shares)
 
-    def _best(self, views: Views, weight: float, depth: int) -> tuple[IntArray, FloatArray]:
-        scores = np.where(views.rows >= 0, views.mixed(weight), -np.inf).astype(np.float32)
+    def best(self, views: Views, depth: int, weight: float | None = None) -> tuple[IntArray, FloatArray]:
+        """The best of some candidates, as :meth:`rank` gives them; ``weight``: another λ."""
+        depth, mixed = min(depth, len(self.ids)), views.mixed(self.weight if weight is None else weight)
+        scores = np.where(views.rows >= 0, mixed, -np.inf).astype(np.float32)
         ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
         order = np.lexsort((ties, -scores), axis=1)
-        if self.ids.first_rows is not None:  # the views may have found different pieces of a document
-            rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
-            return one_per_document(rows, scores, depth, self.ids)
-        order = order[:, :depth]
         rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
+        if self.ids.first_rows is not None:  # the views may have found different pieces of a document
+            return one_per_document(rows, scores, depth, self.ids)
+        rows, scores = rows[:, :depth], scores[:, :depth]
         missing = depth - rows.shape[1]
         if missing > 0:
             rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
@@ -122,7 +112,7 @@ class Views:
     rows: IntArray
     late: FloatArray
     words: FloatArray
-    pool: npt.NDArray[np.bool_]
+    pool: Mask
     similarity: FloatArray
     coverage: FloatArray
 
@@ -138,11 +128,6 @@ class FittedWeight:
     weight: float
     queries: int
     values: Mapping[float, float]
-
-    @property
-    def fitted(self) -> bool:
-        """Whether labels decided."""
-        return bool(self.values)
 
 
 def fit_weight(
@@ -197,7 +182,7 @@ def by_weight(
     """Every λ with the measure of every labelled query; λ = 0 is late interaction alone."""
     views = hybrid.views([queries[query] for query in labels], POOL)
     for weight in weights:
-        rows, scores = hybrid._best(views, weight, POOL)
+        rows, scores = hybrid.best(views, POOL, weight)
         run = {
             query: {hybrid.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
             for query, line, held in zip(labels, rows, scores, strict=True)
@@ -233,7 +218,7 @@ def union(*rankings: IntArray) -> IntArray:
     return rows
 
 
-def standardise(scores: npt.NDArray[np.floating], pool: npt.NDArray[np.bool_]) -> FloatArray:
+def standardise(scores: npt.NDArray[np.floating], pool: Mask) -> FloatArray:
     """(score − mean) / deviation of each line [queries, n], both taken over ``pool``; 0 where a pool does not vary.
 
     >>> standardise(np.array([[1.0, 3.0, 9.0]]), np.array([[True, True, False]])).tolist()

@@ -6,14 +6,12 @@ import weakref
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.data import Dataset, PassageTable
 from colabel.errors import UsageError
-from colabel.ranking.bm25 import tokenise, word_index
+from colabel.ranking.bm25 import all_scores, tokenise, word_index
 from colabel.settings import RankSettings
-
-IntArray = npt.NDArray[np.int64]
+from colabel.types import IntArray
 
 _CHOSEN: weakref.WeakKeyDictionary[PassageTable, dict[str, dict[str, IntArray]]] = weakref.WeakKeyDictionary()
 """What was chosen by the fingerprint of the labels: several stages ask for the same."""
@@ -60,8 +58,7 @@ def _best_pieces(dataset: Dataset, rows: Mapping[str, IntArray]) -> dict[str, In
     chosen = {}
     words = tokenise([dataset.queries[query_id] for query_id in rows], settings.language)
     for (query_id, held), asked in zip(rows.items(), words, strict=True):
-        known = [word for word in asked if word in engine.vocab_dict]
-        scores = engine.get_scores(known) if known else np.zeros(len(pieces), np.float32)
+        scores = all_scores(engine, asked)
         own = [ids.all_of(np.array([row])) for row in held.tolist()]
         best = [some[np.argmax(scores[np.searchsorted(pieces, some)])] for some in own]
         chosen[query_id] = np.sort(np.array(best, dtype=np.int64))

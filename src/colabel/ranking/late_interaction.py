@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from colabel.artefacts import fingerprint, read_manifest
@@ -18,6 +18,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.index import Index
 from colabel.progress import SILENT, Progress
 from colabel.ranking.rankings import Ranker
+from colabel.types import FloatArray, IntArray, Mask, Passage
 
 _KEPT_BATCHES = 2
 
@@ -80,22 +81,18 @@ class LateInteraction:
             self._read = dict([*self._read.items(), (batch, found)][-_KEPT_BATCHES:])
         return found
 
-    def search(
-        self, queries: torch.Tensor, depth: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def search(self, queries: torch.Tensor, depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows and scores of encoded queries, best first."""
         rows, scores = self.index.search(queries, depth, allowed=allowed, progress=self.progress)
         check_finite(rows, scores, self.index)
         return rows, scores
 
-    def rank(
-        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def rank(self, texts: Sequence[str], depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows int64 [queries, depth] and scores float32 [queries, depth], best first."""
         return self.search(self.encode(texts), depth, allowed)
 
 
-def check_finite(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], index: Index) -> None:
+def check_finite(rows: IntArray, scores: FloatArray, index: Index) -> None:
     """Refuse scores of found passages that are nan or infinite: the index or its model is damaged."""
     odd = rows[(rows >= 0) & ~np.isfinite(scores)]
     if len(odd):
@@ -138,22 +135,13 @@ def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None
     return hits(index, rows[0], scores[0])
 
 
-def hits(
-    index: Index,
-    rows: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float32],
-    probabilities: npt.NDArray[np.float32] | None = None,
-) -> list[Hit]:
+def hits(index: Index, rows: IntArray, scores: FloatArray, probabilities: FloatArray | None = None) -> list[Hit]:
     """Ranked rows with the passages' contents; what follows a row of −1 is left out."""
-    passages = index.passages
-    found = []
+    found: list[Hit] = []
     known = np.full(len(rows), np.nan) if probabilities is None else probabilities
     lines = zip(rows.tolist(), scores.tolist(), known.tolist(), strict=True)
-    for place, (row, score, probability) in enumerate(lines, start=1):
-        if row < 0:
-            break
-        passage = passages[row] if passages is not None else None
-        title, body = (passage.title, passage.text) if passage else ("", "")
+    for row, score, probability in itertools.takewhile(lambda line: line[0] >= 0, lines):
+        passage = index.passages[row] if index.passages is not None else Passage("", "", "")
         likely = None if np.isnan(probability) else probability
-        found.append(Hit(place, score, index.store.ids[row], title, body, row, likely))
+        found.append(Hit(len(found) + 1, score, index.store.ids[row], passage.title, passage.text, row, likely))
     return found

@@ -20,11 +20,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from colabel.data.string_table import StringTable
-from colabel.ranking.hybrid import IntArray, Views
+from colabel.ranking.hybrid import Views
+from colabel.types import FloatArray, IntArray, Mask
 
 FILE = "probability.json"
 FEATURES = (
@@ -46,7 +48,6 @@ _STARTS = (-2.0, 0.0, 3.0)  # logits of c: the likelihood may have several maxim
 _PRIOR = 2.0  # deviation of the shift that verdicts may cause
 
 Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +90,12 @@ class Relevance:
     queries: int
     held_out: Reliability
 
-    def of(self, views: Views) -> npt.NDArray[np.float32]:
+    def of(self, views: Views) -> FloatArray:
         """Probabilities float32 [queries, n] of the candidates; NaN where there is none."""
         found = _sigmoid(features(views) @ np.array(self.weights) + self.intercept)
         return np.where(views.rows >= 0, found, np.nan).astype(np.float32)
 
-    def of_rows(self, views: Views, rows: IntArray) -> npt.NDArray[np.float32]:
+    def of_rows(self, views: Views, rows: IntArray) -> FloatArray:
         """Probabilities of some of the candidates, float32 [queries, k]; NaN where a row is −1."""
         known = [dict(zip(*pair, strict=True)) for pair in zip(views.rows.tolist(), self.of(views), strict=True)]
         return np.array(
@@ -113,20 +114,11 @@ class Relevance:
         low, high = (max(0.0, queries * value - inside * labels) for value in self.relevant[1:])
         return max(0.0, queries * self.relevant[0] - inside * labels), low, high
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
-
 
 def read_relevance(folder: Path) -> Relevance | None:
     """What :func:`fit_relevance` found, from its artefact; None where there was too little data."""
-    table = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    if "why" in table:
-        return None
-    held = table["held_out"]
-    bins = tuple((float(p), float(share), int(count)) for p, share, count in held["bins"])
-    tuples = {name: tuple(table[name]) for name in ("weights", "labelled", "relevant")}
-    return Relevance(**{**table, **tuples, "held_out": Reliability(**{**held, "bins": bins})})
+    text = (folder / FILE).read_bytes()
+    return None if "why" in json.loads(text) else msgspec.json.decode(text, type=Relevance)
 
 
 def features(views: Views) -> Floats:
@@ -167,11 +159,7 @@ def too_little(views: Views, grades: IntArray, relevant_from: int) -> str:
 
 
 def fit_relevance(
-    views: Views,
-    grades: IntArray,
-    relevant_from: int = 1,
-    *,
-    verdicts: tuple[Views, IntArray] | None = None,
+    views: Views, grades: IntArray, relevant_from: int = 1, *, verdicts: tuple[Views, IntArray] | None = None
 ) -> Relevance:
     """Fit probabilities to the labels of queries that no training has seen.
 

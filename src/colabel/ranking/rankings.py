@@ -18,9 +18,9 @@ import numpy.typing as npt
 from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint, read_manifest
 from colabel.data.scored_files import run_line
 from colabel.data.string_table import StringTable
-from colabel.errors import ArtefactError, DataError
+from colabel.errors import ArtefactError
 from colabel.progress import SILENT, Progress
-from colabel.types import ScoredPassage
+from colabel.types import FloatArray, IntArray, Mask, ScoredPassage
 
 STAGE = "ranking"
 BLOCK = 2048
@@ -34,9 +34,7 @@ class Ranker(Protocol):
     fingerprint: str
     ids: StringTable
 
-    def rank(
-        self, texts: Sequence[str], depth: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def rank(self, texts: Sequence[str], depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows int64 [queries, depth] and scores float32, best first, −1 and −∞ where there are fewer.
 
         Passages of equal score come in the order of ``StringTable.tie_ranks``, also at the cut. A document in pieces
@@ -59,17 +57,15 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.query_ids)
 
-    def blocks(self) -> Iterator[tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float32]]]:
+    def blocks(self) -> Iterator[tuple[list[str], npt.NDArray[np.int32], FloatArray]]:
         """Query ids, rows and scores, block by block."""
         for number in range(self._blocks):
             rows, scores = _load_block(self.folder, number)
             yield self.query_ids[number * BLOCK : number * BLOCK + len(rows)], rows, scores
 
-    def query(self, query_id: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    def query(self, query_id: str) -> tuple[npt.NDArray[np.int32], FloatArray]:
         """Rows and scores of one query, without the places that are empty."""
-        place = self.query_ids.row(query_id)
-        if place < 0:
-            raise DataError(f"{self.folder} has no query '{query_id}'")
+        place = int(self.query_ids.known_rows([query_id], f"{self.folder} has no query")[0])
         rows, scores = (np.asarray(part[place % BLOCK]) for part in _load_block(self.folder, place // BLOCK))
         return rows[rows >= 0], scores[rows >= 0]
 
@@ -95,7 +91,7 @@ def rank(
     out: Path | str,
     *,
     depth: int = 1000,
-    only: Sequence[str] | npt.NDArray[np.bool_] | None = None,
+    only: Sequence[str] | Mask | None = None,
     exclude: Sequence[str] | None = None,
     tag: str = "",
     run_file: bool = True,
@@ -127,14 +123,7 @@ def rank(
     return Ranking(out)
 
 
-def open_ranking(folder: Path) -> Ranking:
-    """Open a finished ranking."""
-    return Ranking(folder)
-
-
-def allowed_rows(
-    ids: StringTable, only: Sequence[str] | npt.NDArray[np.bool_] | None, exclude: Sequence[str] | None
-) -> npt.NDArray[np.bool_] | None:
+def allowed_rows(ids: StringTable, only: Sequence[str] | Mask | None, exclude: Sequence[str] | None) -> Mask | None:
     """A mask over rows from lists of ids, or from a mask and such a list; None where every passage is allowed."""
     if only is None and not exclude:
         return None
@@ -143,10 +132,7 @@ def allowed_rows(
     else:
         allowed = np.full(len(ids), only is None)
     for wanted, value in ((only or (), True), (exclude or (), False)):
-        rows = ids.rows(wanted)
-        if (rows < 0).any():
-            unknown = wanted[int(np.flatnonzero(rows < 0)[0])]
-            raise DataError(f"the candidate filter names passage '{unknown}', which the collection does not have")
+        rows = ids.known_rows(wanted, "the candidate filter does not fit the collection, which has no passage")
         allowed[ids.all_of(rows)] = value
     return allowed
 
@@ -156,19 +142,14 @@ def block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
-def _load_block(folder: Path, number: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+def _load_block(folder: Path, number: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
     names = (folder / f"{block_name(number)}.{part}.npy" for part in ("rows", "scores"))
     rows, scores = (np.load(name, mmap_mode="r", allow_pickle=False) for name in names)
     return rows, scores
 
 
 def _write(
-    space: Workspace,
-    ranker: Ranker,
-    queries: Mapping[str, str],
-    depth: int,
-    allowed: npt.NDArray[np.bool_] | None,
-    progress: Progress,
+    space: Workspace, ranker: Ranker, queries: Mapping[str, str], depth: int, allowed: Mask | None, progress: Progress
 ) -> Mapping[str, Any]:
     query_ids, texts = list(queries), list(queries.values())
     blocks = range(0, len(query_ids), BLOCK)
@@ -179,8 +160,7 @@ def _write(
         if not space.done(f"{block_name(number)}.rows.npy"):
             rows, scores = ranker.rank(batch, depth, allowed)
             for part, values in (("scores", scores.astype(np.float32)), ("rows", rows.astype(np.int32))):
-                with space.file(f"{block_name(number)}.{part}.npy") as path, path.open("wb") as file:
-                    np.save(file, values, allow_pickle=False)
+                space.save(f"{block_name(number)}.{part}.npy", values)
         task.advance(len(batch))
     task.close()
     StringTable.of(query_ids).save(space, "queries")
