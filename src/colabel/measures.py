@@ -25,7 +25,6 @@ FloatArray = npt.NDArray[np.float64]
 
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
-_COUNTS = ("NumQ",)
 _UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, subprocess.SubprocessError)
 """What the programs behind ir_measures end with."""
 _TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
@@ -86,10 +85,8 @@ def ranked(scores: Mapping[str, float]) -> list[str]:
     if any(map(math.isnan, single)):
         odd = next(passage for passage, score in zip(scores, single, strict=True) if math.isnan(score))
         raise DataError(f"passage '{odd}' has the score nan, which has no place in a ranking")
-    keys = [(score, passage.encode("utf-8", "surrogatepass")) for passage, score in zip(scores, single, strict=True)]
-    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=True)
-    passages = list(scores)
-    return [passages[place] for place in order]
+    value = dict(zip(scores, single, strict=True))
+    return sorted(scores, key=lambda one: (value[one], one.encode("utf-8", "surrogatepass")), reverse=True)
 
 
 def _untied(scores: Mapping[str, float]) -> dict[str, float]:
@@ -117,32 +114,26 @@ def parse_measure(name: str) -> Any:
         raise UsageError(f"'{name}' is not a measure; {_EXPECTED}") from None
     known = measure.SUPPORTED_PARAMS.items()
     missing = [part for part, about in known if about.required and part not in measure.params]
-    if missing:
-        raise UsageError(f"'{name}' lacks '{missing[0]}'; {_EXPECTED}")
-    try:
-        measure.validate_params()
-    except AssertionError as error:
-        raise UsageError(f"'{name}': {error}; {_EXPECTED}") from None
-    for part in ("cutoff", "rel"):
-        if measure.params.get(part, 1) < 1:  # trec_eval ends the process
-            raise UsageError(f"'{name}': '{part}' is {measure.params[part]}; expected 1 or more")
-    if measure.NAME in _COUNTS:
-        raise UsageError(f"'{name}' counts queries and says nothing of a ranking; {_EXPECTED}")
+    low = [part for part in ("cutoff", "rel") if measure.params.get(part, 1) < 1]  # of which trec_eval dies
     pipeline: Any = ir_measures.DefaultPipeline
-    if not pipeline.supports(measure):
-        if measure.params.get("judged_only"):
-            raise UsageError(
-                f"'{name}' cannot be computed with 'judged_only'; write it without. "
-                "`colabel evaluate --judged-only` takes such passages out of the runs first, and studies show both"
-            )
-        raise UsageError(
-            f"'{name}' needs a package that is not installed, or has parameters that no program here can take "
-            f"together; ir_measures' documentation says which, or take another measure: {_EXPECTED}"
+    problem = f"lacks '{missing[0]}'" if missing else ""
+    if low:
+        problem = f"cannot be: '{low[0]}' is {measure.params[low[0]]}; expected 1 or more"
+    elif measure.NAME == "NumQ":
+        problem = "counts queries and says nothing of a ranking"
+    elif not missing and measure.params.get("judged_only") and not pipeline.supports(measure):
+        problem = (
+            "cannot be computed with 'judged_only'; write it without. `colabel evaluate --judged-only` takes such "
+            "passages out of the runs first, and studies show both"
         )
-    try:
-        list(ir_measures.iter_calc([measure], *_TRIED))
-    except _UNCOMPUTABLE as error:
-        raise UsageError(f"'{name}' cannot be computed here ({error}); {_EXPECTED}") from None
+    if not problem:
+        try:
+            measure.validate_params()
+            list(ir_measures.iter_calc([measure], *_TRIED))
+        except (*_UNCOMPUTABLE, AssertionError) as error:
+            problem = f"cannot be computed here ({' '.join(str(error).split())})"
+    if problem:
+        raise UsageError(f"'{name}' {problem}; {_EXPECTED}")
     return measure
 
 
@@ -221,9 +212,7 @@ def p_text(p: float | None, none: str) -> str:
     >>> p_text(0.25, "–"), p_text(0.00001, "–"), p_text(None, "–")
     ('0.2500', '<0.0001', '–')
     """
-    if p is None:
-        return none
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+    return none if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
 def t_test(differences: npt.ArrayLike) -> float | None:

@@ -28,23 +28,17 @@ class Progress(Protocol):
         """Open a task of ``total`` units (None: unknown)."""
 
 
-class _SilentTask:
-    def advance(self, steps: int = 1) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class SilentProgress:
-    """Nobody listens: the default of every library function."""
-
+class _Silent:
     def start(self, what: str, total: int | None, unit: str) -> Task:
-        """Open a task that says nothing."""
-        return _SilentTask()
+        return self
+
+    def advance(self, steps: int = 1) -> None: ...
+
+    def close(self) -> None: ...
 
 
-SILENT: Progress = SilentProgress()
+SILENT: Progress = _Silent()
+"""Nobody listens: the default of every library function."""
 
 
 def track(items: Iterable[T], progress: Progress, what: str, total: int | None, unit: str) -> Iterator[T]:
