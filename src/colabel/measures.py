@@ -25,7 +25,10 @@ FloatArray = npt.NDArray[np.float64]
 
 _ASK_JUDGED = ("Bpref", "infAP")
 _RELEVANT_RETRIEVED = "NumRelRet"
-_UNCOMPUTABLE = (OSError, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, subprocess.SubprocessError)
+_UNCOMPUTABLE = (
+    *(OSError, ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AssertionError),
+    subprocess.SubprocessError,
+)
 """What the programs behind ir_measures end with."""
 _TRIED: tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]] = (
     {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 0}, "4": {"a": 1, "b": 0}},
@@ -130,7 +133,7 @@ def parse_measure(name: str) -> Any:
         try:
             measure.validate_params()
             list(ir_measures.iter_calc([measure], *_TRIED))
-        except (*_UNCOMPUTABLE, AssertionError) as error:
+        except _UNCOMPUTABLE as error:
             problem = f"cannot be computed here ({' '.join(str(error).split())})"
     if problem:
         raise UsageError(f"'{name}' {problem}; {_EXPECTED}")

@@ -126,7 +126,7 @@ def passage_text(summary: str, body: Iterable[Block]) -> str:
     >>> passage_text("Add numbers.", [Block("", "Fast."), Block("Returns", "int: The sum.")])
     'Fast. Returns: int: The sum.'
     """
-    parts = []
+    parts: list[str] = []
     for label, blocks in itertools.groupby(body, key=lambda block: block.label):
         parts += [f"{label}:"] if label else []
         parts += [block.text for block in blocks]
