@@ -11,16 +11,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from colabel.artefacts import Spec, Workspace
+from colabel.artefacts import Spec, Workspace, fingerprint
 from colabel.artefacts import build as build_artefact
+from colabel.data.formats.base import Source, Stream
 from colabel.data.pydocs.docstrings import Block, split_docstring
 from colabel.data.pydocs.harvest import DISTRIBUTIONS, MODULES, Documented, harvest
-from colabel.types import Passage, Query
+from colabel.data.text_lines import numbered
+from colabel.errors import UsageError
+from colabel.settings import DataSettings
+from colabel.types import Passage, Qrel, Query
+
+T = TypeVar("T")
+OWN, RELATED = 2, 1
+"""Grades of an object's own passage and of those that it refers to."""
 
 MAX_WORDS = 130
 MIN_WORDS = 8
@@ -255,3 +263,41 @@ def stored_collection(folder: Path, size: int | None) -> Collection:
     manifest = build_artefact(folder, spec, write)
     entries = msgspec.json.decode((folder / _ENTRIES).read_bytes(), type=tuple[Entry, ...])
     return Collection(entries, dict(manifest.counts["versions"]))
+
+
+def open_pydocs(name: str, settings: DataSettings, cache: Path | None) -> Source:
+    """All documentation, or as many passages as ``name`` says; kept in ``cache`` for the next process."""
+    if name and not re.fullmatch(r"[1-9][0-9]{0,6}", name):
+        raise UsageError(f"'pydocs:{name}': expected a number of passages, such as pydocs:4000")
+    size = int(name) if name else None
+    collection = limited(whole_collection(), size) if cache is None else stored_collection(cache / "pydocs", size)
+    passages = [entry.passage for entry in collection.entries]
+    queries: list[Query] = []
+    labels: dict[str, list[Qrel]] = {"dev": [], "test": [], "train": []}
+    hidden: list[Qrel] = []
+    for passage, query, related in collection.entries:
+        if query is not None:
+            queries.append(query)
+            split = split_of(query)
+            labels[split].append(Qrel(query.id, passage.id, OWN))
+            shown = hidden if split == "train" else labels[split]
+            shown.extend(Qrel(query.id, passage_id, RELATED) for passage_id in related)
+
+    def stream(values: Sequence[T]) -> Stream[T]:
+        return lambda problems: numbered(values, "pydocs")
+
+    return Source(
+        name=f"pydocs:{name}" if name else "pydocs",
+        passages=stream(passages),
+        fingerprint=lambda: fingerprint([[passage.id, passage.title, passage.text] for passage in passages]),
+        provenance=collection.versions,
+        queries=stream(queries),
+        labels={split: stream(found) for split, found in labels.items()},
+        hidden=stream(hidden),
+    )
+
+
+def query_counts(size: int) -> tuple[int, dict[str, int]]:
+    """How many passages ``pydocs:size`` has, and queries of each split, without storing it."""
+    entries = limited(whole_collection(), size).entries
+    return len(entries), dict(Counter(split_of(entry.query) for entry in entries if entry.query))
