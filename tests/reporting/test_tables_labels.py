@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from colabel.findings import StudyDocument
 from colabel.findings.records import Example, ExamplePassage
 from colabel.reporting import tables_labels
 from colabel.reporting.numbers import Section, Table, Text
-from colabel.reporting.render import markdown, page, sections
-from colabel.reporting.tables_labels import direction, marked_parts, move
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens", "marked"),
-    [
-        ("Ice on the iceberg", ["ice"], ["Ice"]),  # a whole word somewhere: no beginnings
-        ("Icebergs melt", ["ice"], ["Ice"]),
-        ("Icebergs, bergs", ["##berg"], ["berg"]),  # inside a word only
-        ("L'Été dernier", ["ete"], ["Été"]),
-        ("夏休み", ["夏"], ["夏"]),
-        ("休夏み", ["夏"], ["夏"]),
-        ("a+b (c)", ["+", "("], ["+", "("]),
-        ("glacier caves", ["glacier", "caves"], ["glacier", "caves"]),
-        ("aaa", ["##"], []),
-        ("anything", [], []),
-        ("", ["x"], []),
-        ("x", [""], []),
-    ],
-)
-def test_places_of_tokens(text: str, tokens: list[str], marked: list[str]) -> None:
-    parts = marked_parts(text, tokens)
-    assert "".join(part for part, _ in parts) == text
-    assert [part for part, is_marked in parts if is_marked] == marked
-
-
-def test_text_around_and_in_marks_is_escaped() -> None:
-    passage = ExamplePassage("d", text="<b>ice</b> & <i", matched=("ice", "<"))
-    shown = page("p", "", (), sections(StudyDocument("e", ("AP",), examples=(Example("q", passages=(passage,)),))))
-    assert "<mark>&lt;</mark>b&gt;<mark>ice&lt;</mark>/b&gt; &amp; <mark>&lt;</mark>i" in shown
+from colabel.reporting.render import markdown
+from colabel.reporting.tables_labels import direction, move
 
 
 def test_teachers_are_compared_with_phi(full_study: StudyDocument) -> None:

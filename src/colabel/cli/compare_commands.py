@@ -353,8 +353,8 @@ def report_command(folder: Path) -> None:
     """Render a finished study or run again, without training anything.
 
     DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
-    needs no network), report.md, report.tex (the main table for a paper) and metrics.json. The page of a run,
-    report.html and report.md, is written from its rankings. Examples:
+    needs no network), report.md and metrics.json. The page of a run, report.html and report.md, is written from its
+    rankings. Examples:
 
       colabel report studies/semanlink
 
@@ -366,4 +366,4 @@ def report_command(folder: Path) -> None:
         emit(str(open_run(folder).report()))
         return
     files = report(folder)
-    emit("\n".join(map(str, (files.html, files.markdown, files.latex, files.metrics))))
+    emit("\n".join(map(str, (files.html, files.markdown, files.metrics))))

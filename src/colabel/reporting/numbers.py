@@ -293,14 +293,14 @@ def mean_cell(found: Interval | None, *, sign: bool = False) -> Cell:
 
 def marked_best(lines: Sequence[TableLine], columns: Sequence[int]) -> list[TableLine]:
     """The lines with the highest value of each of some columns marked, with those that are written the same."""
-    highest: dict[int, str] = {}
+    highest = {}
     for place in columns:
         known = [(cell.value, cell.text) for line in lines if (cell := line.cells[place]).value is not None]
-        if known:
-            highest[place] = max(known)[1]
-    marked = []
-    for line in lines:
-        best = [cell.value is not None and cell.text == highest.get(place) for place, cell in enumerate(line.cells)]
+        highest[place] = max(known, default=(0.0, None))[1]
+
+    def marked(line: TableLine) -> TableLine:
+        best = (cell.value is not None and cell.text == highest.get(place) for place, cell in enumerate(line.cells))
         cells = (dataclasses.replace(cell, best=one) for cell, one in zip(line.cells, best, strict=True))
-        marked.append(dataclasses.replace(line, cells=tuple(cells)))
-    return marked
+        return dataclasses.replace(line, cells=tuple(cells))
+
+    return [marked(line) for line in lines]
