@@ -182,7 +182,6 @@ PARTS = {
     "new_queries": None,
     "label_quality": "labels",
     "suggestions": "labels",
-    "prf_gain": "labels",
     "sweep": "sweep",
     "examples": "examples",
     "ratios": "training",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from colabel.findings import StudyDocument
 from colabel.findings.records import Example, ExamplePassage
 from colabel.reporting import tables_labels
-from colabel.reporting.numbers import Section, Table, Text
+from colabel.reporting.numbers import Section, Text
 from colabel.reporting.render import markdown
 from colabel.reporting.tables_labels import direction, move
 
@@ -23,15 +23,6 @@ def test_suggestions_have_their_share_of_hidden_positives(full_study: StudyDocum
     (table,) = tables_labels.suggestions(full_study)
     assert [column.title for column in table.columns[1:]] == ["1 × queries", "2 × queries", "5 × queries"]
     assert table.lines[0].cells[1].text == "41.0 %"
-
-
-def test_feedback_says_how_it_was_measured(full_study: StudyDocument) -> None:
-    intro, table = tables_labels.feedback_gain(full_study)
-    assert isinstance(intro, Text)
-    assert isinstance(table, Table)
-    for figure in ("(β = 0.5)", "top 100", "top 3", "1,532"):
-        assert figure in intro.text
-    assert [cell.text for cell in table.lines[0].cells] == ["train", "809", "+0.041", "0.500", "0.800"]
 
 
 def test_a_place_beyond_the_candidates_is_not_made_up() -> None:

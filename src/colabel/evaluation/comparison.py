@@ -6,9 +6,8 @@ A system trained with several seeds has a mean and a spread, and enters paired t
 from __future__ import annotations
 
 import dataclasses
-import re
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from colabel.errors import UsageError
 from colabel.evaluation.evaluations import Evaluation
@@ -22,9 +21,6 @@ from colabel.evaluation.significance import (
     samples_for,
 )
 from colabel.measures import PerQuery, mean_values
-
-_FILE = r"(?:\.\w+)*(?:/run\.trec(?:\.gz)?)?"
-_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
 
 Seeds = Mapping[str, Mapping[int, PerQuery]]
 """System → seed → values."""
@@ -222,41 +218,15 @@ def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
     return averaged
 
 
-def seed_groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """System → seed → name, of runs called as those of a study: NAME is the first seed of NAME-seed-1, NAME-seed-2 …
-
-    >>> seed_groups(["runs/a.trec", "runs/a-seed-1.trec", "runs/b"])
-    {'runs/a.trec': {0: 'runs/a.trec', 1: 'runs/a-seed-1.trec'}, 'runs/b': {0: 'runs/b'}}
-    """
-    groups: dict[str, dict[int, str]] = {}
-    for name in names:
-        found = _NAMED.fullmatch(name)
-        system, seed = (found["system"] + found["ending"], int(found["seed"])) if found else (name, 0)
-        known = groups.setdefault(system, {})
-        if seed in known:
-            raise UsageError(f"'{known[seed]}' and '{name}' are both seed {seed} of '{system}'; leave one out")
-        known[seed] = name
-    return groups
-
-
-def is_run_of(name: str, systems: Iterable[str]) -> bool:
-    """Whether a run has the name of one of some systems, in whatever folder and file format.
-
-    >>> [is_run_of(name, ["bm25"]) for name in ("runs/bm25", "bm25.trec.gz", "bm25/run.trec", "bm25/other.trec")]
-    [True, True, True, False]
-    """
-    return any(re.fullmatch(rf"(?:.*/)?{re.escape(system)}{_FILE}", name) for system in systems)
-
-
 def values_by_seed(
-    evaluation: Evaluation, groups: Mapping[str, Mapping[int, str]], seedless: Iterable[str] = ()
+    evaluation: Evaluation, groups: Mapping[str, Mapping[int, str]], seedless: Collection[str] = ()
 ) -> dict[str, dict[int, PerQuery]]:
-    """System → seed → values, from :func:`seed_groups`; a run of a ``seedless`` system stands for every seed."""
+    """System → seed → values, from system → seed → name; a run of a ``seedless`` system stands for every seed."""
     everywhere = sorted({seed for held in groups.values() for seed in held})
     return {
         name: {
             seed: evaluation.per_query[held.get(seed, next(iter(held.values())))]
-            for seed in (everywhere if is_run_of(name, seedless) else held)
+            for seed in (everywhere if name in seedless else held)
         }
         for name, held in groups.items()
     }

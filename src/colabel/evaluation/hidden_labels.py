@@ -14,7 +14,7 @@ from colabel.data.string_table import StringTable
 from colabel.errors import DataError
 from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, measured_grades
 from colabel.evaluation.significance import Plain
-from colabel.measures import PerQuery, Run, measure_run, ranked
+from colabel.measures import ranked
 from colabel.types import Qrels
 
 if TYPE_CHECKING:  # at run time where they are used: they bring torch, which `colabel evaluate` does not need
@@ -131,17 +131,6 @@ def drawn_queries(labels: Labels, dataset: Dataset, count: int) -> list[str]:
     lists = _lists(labels.blocks(), labels.passage_ids, _hidden(dataset), dataset)
     able = [one.query_id for one in lists if (one.grades >= dataset.relevant_from).any()]
     return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, "quality 0"))[:count])
-
-
-def measure_split(dataset: Dataset, split: str, run: Run, measures: Sequence[str]) -> PerQuery:
-    """Measures of a ranking of a split's queries against all their labels, in training the hidden ones too."""
-    hidden = hidden_labels(dataset) if split == TRAIN else {}
-    labels = {
-        query_id: {**visible, **hidden.get(query_id, {})}
-        for query_id, visible in dataset.labels(split).items()
-        if query_id in run
-    }
-    return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
 
 
 def count_hidden(dataset: Dataset) -> int:

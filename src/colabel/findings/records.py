@@ -17,6 +17,7 @@ from colabel.artefacts import write_text
 from colabel.errors import ArtefactError, UsageError
 from colabel.evaluation.comparison import Comparison, Pair, letter
 from colabel.evaluation.significance import Interval, PairedTest
+from colabel.evaluation.sweep import SweepPoint
 from colabel.evaluation.timing import ResponseTimes
 from colabel.measures import mean_values
 
@@ -83,15 +84,6 @@ class SystemResult(Record, frozen=True):
     failed: str | None = None
 
 
-class FeedbackGain(Record, frozen=True):
-    """What feedback from the top passages brings on the queries of a split: ColBERT-PRF less ColBERT in the study's
-    first measure, ColBERT's own value, and the share of the feedback passages that are relevant."""
-
-    gain: Interval
-    plain: Interval
-    precision: Interval
-
-
 class TeacherQuality(Record, frozen=True):
     """How a teacher's scores rank relevant passages among the candidates, at one grade as the cut-off.
 
@@ -129,16 +121,6 @@ class QualitySet(Record, frozen=True):
     title: str
     teachers: Mapping[str, Mapping[str, TeacherQuality]]
     coverage: Mapping[str, Coverage] = {}
-
-
-class SweepSetting(Record, frozen=True):
-    """One setting of (f_p, f_c, f_e, β) and its measures."""
-
-    feedback_passages: int
-    clusters: int
-    centroids: int
-    beta: float
-    measures: Figures
 
 
 class ExamplePassage(Record, frozen=True):
@@ -242,7 +224,6 @@ class StudyDocument(Record, frozen=True):
         new_queries: the first measure over test queries that training does not resemble.
         label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
-        prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
         recipe: the TOML text.
         models: what a model is for, as "encoder" → its name.
         collective: the settings of collective knowledge, defaults included.
@@ -266,8 +247,7 @@ class StudyDocument(Record, frozen=True):
     new_queries: tuple[NewQueries, ...] = ()
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = {}
-    prf_gain: Mapping[str, FeedbackGain] = {}
-    sweep: tuple[SweepSetting, ...] = ()
+    sweep: tuple[SweepPoint, ...] = ()
     examples: tuple[Example, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     recipe: str = ""

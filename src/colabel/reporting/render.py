@@ -207,7 +207,7 @@ def _labels(document: StudyDocument) -> list[Part]:
         numbered = [(f"{place}-{number}", grade) for number, grade in enumerate(tables_labels.grades(found))]
         parts += _drawn([plots.precision_recall(document, found, *one) for one in numbered])
         parts += [table for one in numbered for table in tables_labels.label_quality(found, *one)]
-    return [*parts, *tables_labels.suggestions(document), *tables_labels.feedback_gain(document)]
+    return [*parts, *tables_labels.suggestions(document)]
 
 
 def _drawn(found: Sequence[Plot | None], legend: tuple[tuple[str, int], ...] = ()) -> tuple[Plots, ...]:

@@ -25,7 +25,6 @@ from colabel.reporting.numbers import (
     table,
     value_cell,
 )
-from colabel.reporting.tables_results import INTERVAL
 
 
 def grades(found: QualitySet) -> list[str]:
@@ -82,25 +81,6 @@ def suggestions(document: StudyDocument) -> tuple[Table, ...]:
         lines.append(TableLine((Cell(order), *(Cell(percent(value), value) for value in values))))
     caption = "Share of suggested labels that are hidden positives"
     return table("suggestions", caption, columns, marked_best(lines, range(1, len(columns))))
-
-
-def feedback_gain(document: StudyDocument) -> list[Part]:
-    """Gain of ColBERT-PRF on the queries of each split, and how good ColBERT and the feedback are there."""
-    measure = document.measures[0]
-    columns = [
-        Column("Split", number=False),
-        Column("queries"),
-        Column("gain", hint="ColBERT-PRF re-ranking less ColBERT, paired by query"),
-        Column(f"ColBERT's {measure}"),
-        Column("relevant feedback", hint="share of the feedback passages that are relevant"),
-    ]
-    lines = []
-    for split, found in document.prf_gain.items():
-        queries = Cell(count(found.gain.queries), found.gain.queries)
-        means = mean_cell(found.gain, sign=True), mean_cell(found.plain), mean_cell(found.precision)
-        lines.append(TableLine((Cell(split), queries, *means)))
-    held = table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT; {INTERVAL}", columns, lines)
-    return [Text(prose("feedback", document)), *held] if held else []
 
 
 def sweep(document: StudyDocument) -> tuple[Table, ...]:
