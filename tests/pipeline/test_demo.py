@@ -17,10 +17,9 @@ from colabel.cli.demo_command import _ROWS, demo_lines, part_lines
 from colabel.cli.output import _Line
 from colabel.errors import SettingsError, UsageError
 from colabel.findings import read_study
-from colabel.pipeline import DemoResult
 from colabel.pipeline.budget import noted
 from colabel.pipeline.capacity import Rates
-from colabel.pipeline.demo import DEMO_RECIPE, Part, Training
+from colabel.pipeline.demo import DEMO_RECIPE, DemoResult, Part, Training
 from colabel.ranking import LateInteraction
 from colabel.systems.registry import default_slugs
 from tests.train.small import write_collection

@@ -20,9 +20,8 @@ from colabel.findings import StudyDocument, read_study
 from colabel.findings.records import Coverage
 from colabel.findings.results import _stage_seconds, describe
 from colabel.findings.teacher_quality import label_findings
-from colabel.pipeline import plan_study
 from colabel.pipeline.preflight import noted_recipe
-from colabel.pipeline.study import Study, outdated
+from colabel.pipeline.study import Study, outdated, plan_study
 from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles
 from colabel.settings import StudySettings

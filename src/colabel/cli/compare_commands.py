@@ -217,7 +217,7 @@ def comparison_lines(found: Comparison) -> list[str]:
 def study_command(dataset: str, out: Path, overrides: tuple[str, ...], minutes: float | None, dry_run: bool) -> None:
     """Thin call of :func:`colabel.study`."""
     from colabel import study
-    from colabel.pipeline import plan_study
+    from colabel.pipeline.study import plan_study
     from colabel.settings.recipe import given_keys, recipe_text
 
     settings, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
@@ -292,7 +292,7 @@ def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
 
       colabel runs runs/mine --prune
     """
-    from colabel.pipeline.folder import list_runs, prune_versions
+    from colabel.pipeline.versions import list_runs, prune_versions
 
     found = list_runs(folder)
     if prune:

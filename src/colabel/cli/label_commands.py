@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
-import json
 import math
 import shlex
 import shutil
@@ -23,7 +22,6 @@ from colabel.cli.options import (
     F,
     chosen_engine,
     loaded_dataset,
-    noted_data,
     opened_labels,
     recipe_settings,
     same_data,
@@ -35,7 +33,7 @@ from colabel.systems import TEACHERS
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Inspection, Knowledge
     from colabel.evaluation import LabelQuality, Quality
-    from colabel.labels import LabelReport, MissingLabel
+    from colabel.labels import MissingLabel
     from colabel.settings import CollectiveSettings, Recipe
 
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
@@ -178,7 +176,7 @@ def label_command(
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.label`."""
-    from colabel import label, open_knowledge, report_labels
+    from colabel import label, open_knowledge
     from colabel.pipeline.stages import cross_encoder
     from colabel.ranking import Bm25
     from colabel.systems import named_teacher
@@ -198,12 +196,15 @@ def label_command(
         words = functools.partial(Bm25, loaded.passages, recipe.rank, pairs / "bm25", progress)
         sources = Sources(loaded, knowledge, collective, readers, scores, words, progress)
         chosen = named_teacher(teacher, sources)
-        report = report_labels(label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress))
+        found = label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress)
     shutil.rmtree(pairs, ignore_errors=True)
+    counts = found.manifest.counts
     if as_json:
-        print_json(report.as_dict())
+        print_json({"teacher": found.teacher, "split": found.split, **counts})
         return
-    emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
+    emit(f"{out}: {counts['queries']:,} queries labelled by the teacher '{found.teacher}'")
+    names = ("pairs", "scored", "labelled", "feedback", "hard_negatives", "skipped_queries", "empty_positives")
+    emit(table(["candidates", ""], [[name.replace("_", " "), f"{counts[name]:,}"] for name in names]))
     emit(options.next_command("missing", out, *same_data(dataset, overrides)))
 
 
@@ -218,41 +219,17 @@ def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowle
     return dataclasses.replace(knowledge.settings, **chosen)
 
 
-def report_text(report: LabelReport) -> str:
-    """What labels hold, as a table."""
-
-    def share(count: int) -> str:
-        return f"{count:,} ({count / max(1, report.queries):.0%})"
-
-    rows = [
-        ["queries without a visible positive, left out", f"{report.skipped_queries:,}"],
-        ["positives that are empty passages, left out", f"{report.empty_positives:,}" * bool(report.empty_positives)],
-        ["queries without any score", f"{report.unscored_queries:,}" * bool(report.unscored_queries)],
-        ["candidates", f"{report.pairs:,}"],
-        ["  with a teacher score", f"{report.scored:,}"],
-        ["  labelled", f"{report.labelled:,}"],
-        ["  feedback passages", f"{report.feedback:,}"],
-        ["  hard negatives", f"{report.hard_negatives:,}"],
-        ["entropy of the targets in nats, mean / median", f"{report.entropy_mean:.3f} / {report.entropy_median:.3f}"],
-        ["passages per target, mean / median", f"{report.effective_mean:.1f} / {report.effective_median:.1f}"],
-        ["queries with nearly one-hot targets", share(report.one_hot)],
-        ["mean probability of labelled passages", f"{report.labelled_mass:.3f}"],
-        ["queries with an unlabelled passage above the labelled", share(report.suspect_above)],
-    ]
-    return table([f"at temperature {report.temperature:g}", ""], [row for row in rows if row[1]])
-
-
 @click.command(
     "missing",
     help=f"""List the passages that seem to be relevant and have no label, the most likely first.
 
     {_LABELS_HELP}
 
-    OUT ends in .tsv, .jsonl, .json, or .qrels, a TREC label file of all that is listed. Examples:
+    OUT ends in .tsv or .jsonl; `colabel judge` reads it with its column 'verdict' filled in. Examples:
 
       colabel missing runs/mine --limit 50 --out review.tsv
 
-      colabel missing labels/collective my-collection/ --limit 200 --with-labels --out more.qrels""",
+      colabel missing labels/collective my-collection/ --limit 200""",
 )
 @_labels_arguments
 @click.option(
@@ -260,8 +237,6 @@ def report_text(report: LabelReport) -> str:
 )
 @_order_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, instead of the screen.")
-@click.option("--with-labels", is_flag=True, help="Put the visible labels into the .qrels file as well.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @options.json_option
 def missing_command(
     labels_folder: Path,
@@ -270,23 +245,21 @@ def missing_command(
     limit: int,
     order: str,
     out: Path | None,
-    with_labels: bool,
-    force: bool,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.missing_labels`."""
     from colabel import missing_labels
-    from colabel.labels import check_missing_file, remembered_knowledge, write_missing
+    from colabel.labels.missing import check_missing_file, remembered_knowledge, write_missing
 
-    check_missing_file(out, with_labels=with_labels, force=force)
-    labels, loaded, recipe, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
+    if out is not None:
+        check_missing_file(out)
+    labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
     if run is not None:
         found = run.missing(limit, order=order)
     else:
         found = missing_labels(labels, remembered_knowledge(labels), loaded, limit=limit, order=order)
     if out is not None:
-        visible = loaded.source_labels(labels.split) if with_labels else None
-        write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)
+        write_missing(found, out)
     if as_json:
         print_json([label.as_dict() for label in found])
         return
@@ -295,18 +268,12 @@ def missing_command(
     emit(f"{out or labels_folder}: {len(found):,} passages without a label, the most likely first")
     if run is not None and (missing := run.missing_in_all()) is not None:
         emit("about {:,.0f} labels of the training queries are missing in all [{:,.0f}, {:,.0f}]".format(*missing))
-    data = same_data(dataset, overrides) if dataset else []
     if out is None:
+        data = same_data(dataset, overrides) if dataset else []
         emit(options.next_command("missing", labels_folder, *data, "--out", options.unused_file("review.tsv")))
-    elif with_labels:
-        data = data or noted_data(recipe.data)
-        emit(options.next_command("check", *data, "--set", f"data.labels.{labels.split}={json.dumps(str(out))}"))
     elif run is not None and out.suffix == ".tsv":
         emit("Fill in its column 'verdict': yes, no or unsure; what is left empty is left open.")
         emit(options.next_command("judge", labels_folder, out))
-    else:
-        more = ("--limit", limit, "--with-labels", "--out", options.unused_file("more.qrels"))
-        emit(options.next_command("missing", labels_folder, *data, *more))
 
 
 def missing_text(found: Sequence[MissingLabel]) -> str:
@@ -477,11 +444,6 @@ def export_command(
             f"{counts['short_queries']:,} queries with too few scored candidates and "
             f"{counts['labelled_left_out']:,} labelled passages without a place"
         )
-    if format == "trec":
-        files = (str(out / "qrels.trec"), str(out / "run.trec"))
-        emit(f"Next: {shlex.join(['ir_measures', '-p', *files, 'nDCG@10'])}")
-    else:
-        emit(f"Next: python -c {shlex.quote(_loading(format, out))}")
 
 
 def _export_index(source: Path, format: str, out: Path) -> None:
@@ -507,19 +469,14 @@ def _export_model(source: Path, format: str, out: Path) -> None:
     if format != "pylate":
         raise UsageError(f"a model is exported with --format pylate, not {format}")
     export_pylate(source, out)
-    emit(f"{out}: a PyLate checkpoint\nNext: python -c {shlex.quote(_loading('model', out))}")
+    emit(f"{out}: a PyLate checkpoint, for pylate.models.ColBERT")
 
 
 def _loading(format: str, out: Path) -> str:
-    """How an export is read in Python: hf for the distillation losses of sentence-transformers, pylate for PyLate's
-    KDProcessing, which joins it with the folders queries and documents."""
+    """How an exported index is read in Python."""
     folder = str(out)
     return {
-        "parquet": f"import pandas; print(pandas.read_parquet({folder + '/labels.parquet'!r}))",
-        "hf": f"import datasets; print(datasets.load_from_disk({folder!r}))",
-        "pylate": f"import datasets; print(datasets.load_from_disk({folder + '/train'!r}))",
         "passages": f"import pandas; print(pandas.read_parquet({folder + '/passages.parquet'!r}))",
         "lancedb": f"import lancedb; print(lancedb.connect({folder!r}).open_table('passages').schema)",
         "qdrant": f"import qdrant_client; print(qdrant_client.QdrantClient(path={folder!r}).count('passages'))",
-        "model": f"import pylate.models; print(pylate.models.ColBERT({folder!r}))",
     }[format]

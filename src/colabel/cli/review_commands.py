@@ -141,8 +141,7 @@ def judge_command(
 @click.option("--out", required=True, type=_FILE, help="File to write.")
 @click.option("--with-labels", is_flag=True, help="Put the visible labels of the collection into it as well.")
 @click.option("--programs", is_flag=True, help="Also what programs judged, about pairs that no person has judged.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool, force: bool) -> None:
+def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool) -> None:
     """Write the verdicts of a run as labels.
 
     OUT ends in .qrels (TREC), .tsv (BEIR), or .jsonl, which holds every verdict with its judge and time. Where judges
@@ -153,8 +152,8 @@ def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool, f
     from colabel import open_run
     from colabel.labels import write_verdicts
 
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; choose another name, or replace it with --force")
+    if out.exists():
+        raise UsageError(f"{out} exists; choose another name")
     run = open_run(folder)
     visible = run.dataset.source_labels("train") if with_labels else None
     count = write_verdicts(

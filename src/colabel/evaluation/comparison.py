@@ -238,7 +238,6 @@ def merge_seeds(
     """An evaluation with one system per group, and group → measure → spread over seeds of the mean over queries.
 
     Args:
-        evaluation: holds every seed as a system of its own.
         groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
     """
 

@@ -108,7 +108,6 @@ class Quality(Plain):
         relevant: relevant labels of ``queries`` and ``left_out``; ``found`` of them are candidates.
         recall: mean over those queries of the share of their relevant labels that are candidates.
         unscored: candidates that some system has no score for; no system is measured on them.
-        systems: name → how it does.
         differences: name of every system but the first → "AP" and "AUC" → it against the first.
     """
 
@@ -186,7 +185,6 @@ def precision_recall(
     of the relevant candidates, so every curve ends at 1.
 
     Args:
-        runs: system → query id → passage id → score.
         relevant_from: grades; default: all grades above 0 that occur in the labels. Grades at which no query has a
             relevant candidate are left out of the result.
         judged_only: leave out candidates without a judgement instead of counting them as not relevant.

@@ -49,19 +49,13 @@ class SystemResult(Record, frozen=True):
     """One system of the study and how it did.
 
     Attributes:
-        slug, title, group, beta, about: as in the registry of systems; systems of a group stand together.
         seeded: whether it draws at random; one run of a system that does not stands for every seed.
-        seeds: how many students were trained; figures are means over them.
-        means: measure → mean over queries (and seeds) on the study's split.
-        intervals: measure → bounds of the bootstrap interval of the mean.
         spread: measure → standard deviation over seeds; absent for one seed.
         judged_only: measure → mean with passages without a judgement taken out of the run first.
         unjudged_share: of the passages in the top 10 of all queries, the share without a judgement.
         unanswered: queries that it, or one of its seeds, finds no passage for.
         seconds: "annotation", "training" or any other part of the work → seconds.
-        pairs: query–passage pairs that the teacher labelled.
         encoder_passes: texts (or pairs of texts) that went through a transformer for the labels.
-        failed: why there are no figures, as one sentence; None where there are.
     """
 
     slug: str
@@ -113,7 +107,6 @@ class QualitySet(Record, frozen=True):
     """Teachers on the same candidates of the same queries.
 
     Attributes:
-        title: which queries, and what counts as relevant.
         teachers: teacher → grade (as text) from which passages count as relevant → how its scores rank them.
         coverage: grade → what the candidates hold.
     """
@@ -129,8 +122,6 @@ class ExamplePassage(Record, frozen=True):
     Attributes:
         title, text: empty where the study keeps ids and figures only.
         before, after: its rank by φ, None where it is beyond the candidates, and by the teacher score.
-        labelled: whether it has a (visible) label.
-        hidden_positive: whether its positive label was hidden.
         matched: tokens of the expansion that it matches, as WordPiece writes them ("ice", "##berg").
     """
 
@@ -169,7 +160,6 @@ class Ratio(Record, frozen=True):
         annotation, overall: for equal numbers of labelled pairs, counted as in the paper.
         annotation_as_run, overall_as_run: for the pairs that each of the two labelled.
         factor: what ``slug``'s seconds of annotation were multiplied by to have equal numbers of pairs.
-        paper_annotation, paper_overall: what the paper reports.
     """
 
     slug: str
@@ -215,20 +205,12 @@ class StudyDocument(Record, frozen=True):
         measures: in the order of the tables; the first is the one that plots of a single measure show.
         systems: in the order of tables, letters and plots, those of a group together; failed ones included.
         reference: slug of the system that differences and scatter plots are against.
-        student: slug of the student that the study is about.
-        relevant_from: grade from which passages count as relevant.
         without_relevant: queries that have no such passage, which count 0 for every system in binary measures.
         per_query: slug → measure → query id → value, the mean over seeds.
         per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
-        new_queries: the first measure over test queries that training does not resemble.
-        label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
-        recipe: the TOML text.
-        models: what a model is for, as "encoder" → its name.
-        collective: the settings of collective knowledge, defaults included.
         seconds: stage → seconds, in the order in which they ran.
-        notes: sentences that a reader must know.
     """
 
     name: str

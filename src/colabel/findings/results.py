@@ -121,8 +121,6 @@ def compared(
 
     Args:
         runs: slug → seed → run; a system without one is shown as failed.
-        seed: of intervals and tests.
-        failed: slug → why it has no run.
     """
     groups = {slug: {number: f"{slug}/{number}" for number in seeds} for slug, seeds in runs.items()}
     every = {groups[slug][number]: run for slug, seeds in runs.items() for number, run in seeds.items()}
@@ -167,8 +165,6 @@ def evaluated(
 
     Args:
         seeds: slug → seed → values, where some systems have several.
-        seed: of intervals and tests.
-        failed: slug → why it is not in the evaluation.
         student: slug of the system that the report is about; default: the first collective student.
     """
     groups = list(dict.fromkeys(system.group for system in systems))

@@ -17,8 +17,7 @@ from colabel.data import Dataset
 from colabel.data.scored_files import run_line
 from colabel.data.text_lines import qrel_lines
 from colabel.errors import ArtefactError, UsageError
-from colabel.labels.artefact import Flag, LabelBlock, Labels
-from colabel.labels.statistics import missing_ranks, probabilities
+from colabel.labels.artefact import Flag, LabelBlock, Labels, missing_ranks, probabilities
 from colabel.progress import SILENT, Progress, track
 from colabel.types import ScoredPassage
 

@@ -73,11 +73,7 @@ class Verdict:
 
     Attributes:
         id: rises with every line; 0 where it is not stored yet.
-        time: UTC, ISO 8601.
-        query: the text that was judged.
-        grade: 0 to 3 where the judge gave one.
         source: where the pair came from: a queue of the review, ``search``, a file, or a program.
-        reason: why, in the judge's words, where one was given.
     """
 
     query_id: str
@@ -349,7 +345,6 @@ class Applied:
         negatives: query id → passages that were found not relevant: judged negatives.
         contested: judgements of the dataset that a verdict contradicts. They stay: labels are only ever added to.
         left_out: judged pairs that were not used: queries of another split, or passages that are gone.
-        added: labels that are new.
     """
 
     dataset: Dataset

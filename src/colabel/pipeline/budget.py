@@ -125,7 +125,6 @@ def choose_steps(
 
     Args:
         given: settings, as ``section.key``, that stay as they are.
-        cost: estimated seconds of a recipe.
         queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
@@ -231,7 +230,6 @@ def choose_demo(
 
     Args:
         counts: how much there is to do with so many passages.
-        spent: seconds that are over.
         given: as in :func:`choose_steps`; a size that is given is that of ``counts(0)``.
     """
     rows = [(system, recipe.seed) for system in systems]

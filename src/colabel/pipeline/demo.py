@@ -128,11 +128,7 @@ class DemoResult:
     """What the demo ends with.
 
     Attributes:
-        document: the whole study.
-        student: slug of the student that is shown.
-        model: its checkpoint.
         index: what it searches: θ's index where its query side alone was trained, else its own.
-        suspected: what was shown before the training.
         seconds: from the beginning to each part and to the end.
     """
 
@@ -165,8 +161,6 @@ def demo(
 
     Args:
         minutes: how long all of it may take; default: as long as in an earlier call in this folder, else 5.
-        full: compare all systems of the paper, which takes several times as long.
-        overrides: settings other than those of the demo's recipe, as ``section.key=value``.
         show: is given each part of the story as soon as it is there.
     """
     out = Path(out)

@@ -152,9 +152,7 @@ class Cell:
     """One entry of a table.
 
     Attributes:
-        text: what is shown.
         value: what a column of numbers sorts by; None: last.
-        detail: a second, smaller line.
         compared: the end of that line, where a column is decided by it and not by ``text``.
         letter: the letter of the system that the line is about.
         beats, beats_holm: letters of the systems that it significantly beats, without and with Holm's correction.

@@ -75,10 +75,6 @@ def write_run_report(
     Args:
         document: the systems of the run, as :func:`colabel.findings.results.evaluated` gives them; without any
             where there was nothing to evaluate on.
-        student: the folder of the trained model.
-        commands: what one may want to call next.
-        verdict: what dev says of the student.
-        relevance: what says how likely hits are relevant.
     """
     after: list[Part] = [Text(verdict)] if verdict else []
     after += [Text(f"The trained student is in {student}.")]

@@ -219,10 +219,10 @@ def new_queries(document: StudyDocument) -> tuple[Table, ...]:
     return table("new", f"{measure} where training cannot have seen the answer", columns, lines)
 
 
-def explained(document: StudyDocument, *, intervals: bool = True) -> str:
-    """What letters and, where they are shown, intervals mean; and which queries count 0."""
+def explained(document: StudyDocument) -> str:
+    """What letters and intervals mean; and which queries count 0."""
     compared = [document.comparisons[measure] for measure in document.measures if measure in document.comparisons]
-    return prose("explained", document, compared, intervals, INTERVAL)
+    return prose("explained", document, compared, INTERVAL)
 
 
 def _tests(document: StudyDocument) -> list[Folded]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import math
 import secrets
@@ -11,7 +10,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,18 +18,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from colabel.errors import UsageError
+from colabel.labels.verdict_files import user_name
+from colabel.labels.verdicts import LONGEST_JUDGE
 from colabel.pipeline.folder import RANKERS, Run
 from colabel.serve.api import Desk, Refusal, routes
+from colabel.serve.overview import overview
 from colabel.serve.security import Guard, is_loopback
 from colabel.serve.served import ServedRun
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8765
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RANKER_NAMES = {
     "hybrid": "Student and BM25",
     "student": "Student",
@@ -60,7 +61,7 @@ def create_app(
     pages = Environment(
         loader=PackageLoader("colabel.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    pages.globals |= {"collection": run.dataset.name, "judge": _user(), "folder": str(run.folder)}
+    pages.globals |= {"collection": run.dataset.name, "judge": user_name()[:LONGEST_JUDGE], "folder": str(run.folder)}
     pages.filters["share"] = _share
     pages.filters["count"] = lambda value: f"{round(value):,}"
 
@@ -78,9 +79,9 @@ def create_app(
 
         return show
 
-    async def overview(request: Request) -> Response:
+    async def first_page(request: Request) -> Response:
         try:
-            found = await desk.ask(desk.served.overview)
+            found = await desk.ask(lambda: overview(desk.served))
         except Refusal as refusal:
             return HTMLResponse(str(refusal), refusal.status, {"retry-after": "1"})
         return HTMLResponse(pages.get_template("overview.html.j2").render(page="overview", found=found))
@@ -95,32 +96,16 @@ def create_app(
 
     return Starlette(
         routes=[
-            Route("/", overview),
+            Route("/", first_page),
             Route("/review", page("review", why=desk.served.why, guidelines=text.strip())),
             Route("/search", page("search", rankers={name: _RANKER_NAMES[name] for name in RANKERS})),
             *routes(desk),
-            *(Route(f"/static/{name}", _asset(name)) for name in assets()),
+            Mount("/static", StaticFiles(packages=[("colabel.serve", "static")])),
         ],
         middleware=[Middleware(Guard, hosts=hosts, token=token)],
         exception_handlers={HTTPException: missing_page, Exception: broken},
         lifespan=lifespan,
     )
-
-
-def assets() -> list[str]:
-    """Names of the style sheet, scripts and pictures: there are no others, whatever a request asks for."""
-    found = resources.files("colabel.serve").joinpath("static").iterdir()
-    return sorted(one.name for one in found if one.name.endswith(tuple(_KINDS)))
-
-
-def _asset(name: str) -> Callable[[Request], Any]:
-    content = resources.files("colabel.serve").joinpath("static", name).read_bytes()
-    kind = _KINDS[name[name.rindex(".") :]]
-
-    async def show(request: Request) -> Response:
-        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-    return show
 
 
 def _share(value: float) -> str:
@@ -132,14 +117,6 @@ def _share(value: float) -> str:
     if math.isnan(value):
         return "–"
     return f"{100 * value:.1f} %" if 0 < value < 0.01 else f"{100 * value:.0f} %"
-
-
-def _user() -> str:
-    """The name of whoever runs this, for a start."""
-    try:
-        return getpass.getuser()[:60]
-    except (OSError, KeyError):
-        return "me"
 
 
 def serve(

@@ -24,11 +24,10 @@ from colabel.collective import Knowledge
 from colabel.data import Dataset
 from colabel.data.splits import stable_fraction
 from colabel.labels import Flag, LabelBlock, Labels, Verdict, find_missing
+from colabel.labels.artefact import unlabelled
 from colabel.labels.missing import order_values
-from colabel.labels.statistics import unlabelled
 from colabel.labels.verdicts import Decision
-from colabel.serve.learning import Learner
-from colabel.serve.live import rescore
+from colabel.serve.learning import Learner, rescore
 
 Source = Literal["missing", "doubtful", "random", "double", "disagreement"]
 SOURCES: tuple[Source, ...] = ("missing", "doubtful", "random")
