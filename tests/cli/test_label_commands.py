@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from colabel.cli import cli, label_commands, search_commands
+from colabel.cli import cli, folder_commands, label_commands, search_commands
 from colabel.collective.knowledge import Knowledge, collect
 from colabel.data import Dataset, load_dataset
 from colabel.index import build_index
@@ -199,8 +199,8 @@ def test_misuse(
 
 def test_options_name_what_the_library_has() -> None:
     assert search_commands._RANKERS == RANKERS
-    assert (*FORMATS, *label_commands._ENGINES) == label_commands._FORMATS
-    assert {*label_commands._ENGINES, "parquet"} == set(serving.FORMATS)
+    assert (*FORMATS, *folder_commands._ENGINES) == folder_commands._FORMATS
+    assert {*folder_commands._ENGINES, "parquet"} == set(serving.FORMATS)
     assert label_commands._ORDERS == ORDERS
     for name in ("label", "export", "missing"):
         assert f"colabel {name} " in str(cli.commands[name].help)

@@ -1,4 +1,4 @@
-"""Compare: ``colabel evaluate``, ``study``, ``transfer``, ``runs`` and ``report``."""
+"""Compare: ``colabel evaluate``, ``study`` and ``transfer``."""
 
 from __future__ import annotations
 
@@ -275,58 +275,3 @@ def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
         if system.failed:
             emit(f"{system.slug} failed: {system.failed}")
     emit(f"the report: {files.html}")
-
-
-@click.command("runs")
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--prune", is_flag=True, help="Remove the earlier results.")
-@options.json_option
-def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
-    """List the results of a run folder, the earlier ones first, with their measures.
-
-    DIR is the folder of `colabel run`; of a study, the systems are listed. A run with other settings or labels keeps
-    the earlier result in DIR/versions, where every command takes it as a run. Measures are those of the student and
-    BM25 together. Examples:
-
-      colabel runs runs/mine
-
-      colabel runs runs/mine --prune
-    """
-    from colabel.pipeline.versions import list_runs, prune_versions
-
-    found = list_runs(folder)
-    if prune:
-        emit(f"{folder}: {prune_versions(folder):,} earlier results removed")
-        found = found[-1:]
-    if as_json:
-        print_json(found)
-        return
-    measures = list(dict.fromkeys(name for one in found for name in one["means"]))
-    rows = []
-    for one in found:
-        values = [f"{one['means'][name]:.4f}" if name in one["means"] else "" for name in measures]
-        changed = ", ".join(one["changed"][:3]) + (" …" if len(one["changed"]) > 3 else "")
-        rows.append([one["folder"], one["student"], *values, changed])
-    emit(table(["run", "student", *measures, "other than before"], rows))
-
-
-@click.command("report")
-@click.argument("folder", metavar="DIR", type=FOLDER)
-def report_command(folder: Path) -> None:
-    """Render a finished study or run again, without training anything.
-
-    DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
-    needs no network), report.md and metrics.json. The page of a run, report.html and report.md, is written from its
-    rankings. Examples:
-
-      colabel report studies/semanlink
-
-      colabel report runs/mine
-    """
-    from colabel import open_run, report
-
-    if options.is_run(folder) and not (folder / "study.json").exists():
-        emit(str(open_run(folder).report()))
-        return
-    files = report(folder)
-    emit("\n".join(map(str, (files.html, files.markdown, files.metrics))))

@@ -32,6 +32,9 @@ DATASET_HELP = """DATASET is a BEIR, MS MARCO or TREC folder, a catalogue (.csv,
 .txt, .md or .html files, irds:ID, hf:FOLDER, jsonl:FILE, pydocs (built from the documentation of installed \
 libraries), pydocs:N, or a .toml recipe with a [data] table."""
 
+LABELS_HELP = f"""RUN is the folder of a run or study; or one that `colabel label` wrote, which needs DATASET with \
+the settings of labelling as well. {DATASET_HELP}"""
+
 FOLDER = click.Path(path_type=Path)
 RUN_OUT = "Output folder. Repeat the command with the same folder to continue."
 
@@ -79,6 +82,12 @@ def data_options(function: F) -> F:
     for option in reversed(_DATA_OPTIONS):
         option(call)
     return cast("F", call)
+
+
+def labels_arguments(function: F) -> F:
+    """RUN, or the folder of labels with DATASET and its settings."""
+    dataset = click.argument("dataset", required=False)(data_options(function))
+    return click.argument("labels_folder", metavar="RUN", type=FOLDER)(dataset)
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)

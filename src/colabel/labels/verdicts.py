@@ -143,7 +143,7 @@ class VerdictStore:
             found = connection.execute(text, {"judge": judge, "id": verdict_id}).fetchone()
             if found is None:
                 return None
-            verdict = _verdict(found)
+            verdict = Verdict(**dict(found))
             values = {**verdict.as_dict(), "time": _now(), "call": None, "undoes": verdict.id}
             connection.execute(_INSERT, values)
             return verdict
@@ -182,7 +182,7 @@ class VerdictStore:
         if not self.path.exists():
             return []
         with self._reading() as connection:
-            return [_verdict(row) for row in connection.execute(text, values).fetchall()]
+            return [Verdict(**dict(row)) for row in connection.execute(text, values).fetchall()]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -190,7 +190,8 @@ class VerdictStore:
             try:
                 yield self._connection()
             except sqlite3.Error as error:
-                raise self._damaged(error) from error
+                said = f"verdicts cannot be read or written ({error}); nothing was lost or changed"
+                raise ArtefactError(f"{self.path}: {said}") from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -219,9 +220,6 @@ class VerdictStore:
             self._opened = opened
         return self._opened
 
-    def _damaged(self, error: sqlite3.Error) -> ArtefactError:
-        return ArtefactError(f"{self.path}: verdicts cannot be read or written ({error}); nothing was lost or changed")
-
 
 _INSERT = """INSERT INTO lines (time, judge, query_id, passage_id, query, answer, grade, source, reason, call, undoes)
 VALUES (:time, :judge, :query_id, :passage_id, :query, :answer, :grade, :source, :reason, :call, :undoes)"""
@@ -231,7 +229,7 @@ def _insert(connection: sqlite3.Connection, verdict: Verdict, call: str | None) 
     if call is not None:
         known = connection.execute(f"SELECT {_COLUMNS} FROM lines WHERE call = ?", (call,)).fetchone()
         if known is not None:
-            return _verdict(known)
+            return Verdict(**dict(known))
     values = {**verdict.as_dict(), "time": verdict.time or _now(), "call": call, "undoes": None}
     number = connection.execute(_INSERT, values).lastrowid
     return dataclasses.replace(verdict, id=int(number or 0), time=values["time"])
@@ -266,10 +264,6 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.01)
-
-
-def _verdict(row: sqlite3.Row) -> Verdict:
-    return Verdict(**dict(row))
 
 
 def _now() -> str:
