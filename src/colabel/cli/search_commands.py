@@ -200,13 +200,7 @@ def rank_command(
 @_where_option
 @options.json_option
 def search_command(
-    folder: Path,
-    text: str | None,
-    count: int,
-    ranker: str | None,
-    min_probability: float,
-    where: str,
-    as_json: bool,
+    folder: Path, text: str | None, count: int, ranker: str | None, min_probability: float, where: str, as_json: bool
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 

@@ -11,15 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from colabel.errors import UsageError
 from colabel.evaluation.evaluations import Evaluation
-from colabel.evaluation.significance import (
-    Interval,
-    PairedTest,
-    Plain,
-    bootstrap_mean,
-    holm,
-    paired_tests,
-    samples_for,
-)
+from colabel.evaluation.significance import Interval, PairedTest, Plain, bootstrap_mean, holm, paired_tests, samples_for
 from colabel.measures import PerQuery, mean_values
 
 Seeds = Mapping[str, Mapping[int, PerQuery]]

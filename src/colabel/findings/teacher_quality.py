@@ -15,21 +15,8 @@ from colabel.data import Dataset
 from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
 from colabel.evaluation import Quality, precision_recall, suggestion_precision
-from colabel.evaluation.hidden_labels import (
-    BASE,
-    TEACHER,
-    drawn_queries,
-    hidden_positives,
-    label_quality,
-)
-from colabel.findings.records import (
-    Coverage,
-    Example,
-    ExamplePassage,
-    Figures,
-    QualitySet,
-    TeacherQuality,
-)
+from colabel.evaluation.hidden_labels import BASE, TEACHER, drawn_queries, hidden_positives, label_quality
+from colabel.findings.records import Coverage, Example, ExamplePassage, Figures, QualitySet, TeacherQuality
 from colabel.index import Index
 from colabel.labels import Flag, LabelBlock, Labels, find_missing
 from colabel.progress import SILENT, Progress

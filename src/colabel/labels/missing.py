@@ -132,12 +132,7 @@ def missing_labels(
 
 
 def find_missing(
-    labels: Labels,
-    dataset: Dataset,
-    *,
-    limit: int,
-    order: str = ORDERS[0],
-    judged: Collection[tuple[str, str]] = (),
+    labels: Labels, dataset: Dataset, *, limit: int, order: str = ORDERS[0], judged: Collection[tuple[str, str]] = ()
 ) -> list[MissingPair]:
     """The ``limit`` unlabelled pairs of the whole dataset that look most relevant, best first.
 

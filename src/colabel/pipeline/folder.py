@@ -1,4 +1,4 @@
-"""The folder of a run, opened: search with its student, list missing labels, judge them, and evaluate."""
+"""The folder of a run, opened: search with its student, list missing labels, keep verdicts on them, and evaluate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from colabel.artefacts import DryBuilder, Stale, read_manifest
 from colabel.collective import Knowledge, PrfRanker, open_knowledge
 from colabel.data import Dataset, load_dataset
 from colabel.data.formats.catalogue import read_before
-from colabel.data.splits import DEV, TRAIN, stable_fraction
+from colabel.data.splits import DEV, TRAIN
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
@@ -38,14 +38,8 @@ from colabel.labels import (
     read_review,
 )
 from colabel.labels import verdicts as kept_verdicts
-from colabel.labels.programs import TIMEOUT, Question, ask_program, program_name
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
-from colabel.pipeline.preflight import (
-    learned_verdicts,
-    noted_recipe,
-    noted_system,
-    noted_verdicts,
-)
+from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
 from colabel.pipeline.stages import MEASURES, Layout, training_data
 from colabel.pipeline.versions import is_study, run_of
 from colabel.progress import SILENT, Progress
@@ -65,10 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GUIDELINES = "guidelines.md"
-"""What judges should go by, in the folder of a run."""
-OVERLAP = 200
-"""Pairs that people decided and a program is asked about as well, at most."""
 _ASKED = 64  # queries whose passages get probabilities at once
 RANKERS = ("hybrid", "student", "colbert", "prf", "bm25")
 """What searches a run: its student and BM25 together, its student, θ, θ with ColBERT-PRF, or BM25."""
@@ -310,58 +300,6 @@ class Run:
         self.verdict_store.add_all(new)
         return len(new)
 
-    def ask(
-        self,
-        command: str,
-        name: str = "",
-        *,
-        limit: int = 100,
-        guidelines: Path | str | None = None,
-        timeout: float = TIMEOUT,
-        progress: Progress = SILENT,
-    ) -> int:
-        """Let a program judge as ``program:NAME`` (:mod:`colabel.labels.programs`); how many verdicts are new.
-
-        It is asked about pairs that people have decided, :data:`OVERLAP` at most, so that its agreement with them is
-        known, and about the ``limit`` best suggestions. What it has judged already is not asked again, so an
-        interrupted call is repeated to go on.
-        """
-        judge, text = program_name(command, name), self.guidelines(guidelines)
-        everything = self.verdicts(programs=True)
-        said = {(one.query_id, one.passage_id) for one in everything if one.judge == judge}
-        judged = sorted(pair for pair, one in decide(of_people(everything)).items() if one.relevant is not None)
-        overlap = sorted(judged, key=lambda pair: stable_fraction(pair[1], pair[0]))[:OVERLAP]
-        best = [(one.query_id, one.passage_id) for one in self.missing(limit)] if limit else []
-        typed = {one.query_id: one.query for one in everything}
-        questions = []
-        for query_id, passage_id in dict.fromkeys([*overlap, *best]):
-            row = self.dataset.passages.ids.row(passage_id)
-            if (query_id, passage_id) not in said and row >= 0:
-                passage, query = self.dataset.passages[row], self.dataset.queries.get(query_id) or typed[query_id]
-                questions.append(Question(query_id, passage_id, query, passage.title, passage.text))
-        if not questions:
-            return 0
-        how: dict[str, Any] = {"relevant_from": self.dataset.relevant_from, "timeout": timeout}
-        task, kept = progress.start(f"{judge} judges", len(questions), "pairs"), 0
-        try:
-            for verdict in ask_program(command, questions, judge, guidelines=text, **how):
-                self.verdict_store.add(verdict)
-                kept += 1
-                task.advance()
-        finally:
-            task.close()
-        return kept
-
-    def guidelines(self, path: Path | str | None = None) -> str:
-        """What judges should go by: a file, or else ``guidelines.md`` in the folder; empty where there is none."""
-        place = self.verdict_store.path.parents[1] / GUIDELINES if path is None else Path(path)
-        if path is None and not place.exists():
-            return ""
-        try:
-            return place.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{place} cannot be read as text ({error})") from None
-
     def again(
         self, *, teacher: Teacher | None = None, programs: bool = False, progress: Progress = SILENT
     ) -> Retrained:
@@ -382,12 +320,6 @@ class Run:
         """The standing verdict of each person on each pair, oldest first; with ``programs``, also what those said."""
         found = self.verdict_store.current()
         return found if programs else of_people(found)
-
-    @property
-    def use_verdicts(self) -> tuple[str, ...]:
-        """The command that makes use of verdicts: a run is trained again; those of a study become a label file."""
-        folder = str(self.folder)
-        return ("labels", folder, "--with-labels", "--out", "train.qrels") if self.of_study else ("run", folder)
 
     @property
     def rankings(self) -> dict[str, Path]:

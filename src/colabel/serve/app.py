@@ -25,6 +25,7 @@ from colabel.errors import UsageError
 from colabel.labels.verdict_files import user_name
 from colabel.labels.verdicts import LONGEST_JUDGE
 from colabel.pipeline.folder import RANKERS, Run
+from colabel.pipeline.judging import guidelines as run_guidelines
 from colabel.serve.api import Desk, Refusal, routes
 from colabel.serve.overview import overview
 from colabel.serve.security import Guard, is_loopback
@@ -56,7 +57,7 @@ def create_app(
     if token is None and not is_loopback(host):
         raise UsageError(f"{host} can be reached by others, so requests need a token; give one with --token")
     hosts = {"localhost", "127.0.0.1", "::1", host.strip("[]").lower()} if is_loopback(host) else set()
-    text = run.guidelines() if guidelines is None else guidelines
+    text = run_guidelines(run) if guidelines is None else guidelines
     desk = Desk(ServedRun(run, double=double))
     pages = Environment(
         loader=PackageLoader("colabel.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True

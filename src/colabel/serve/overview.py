@@ -16,6 +16,7 @@ from colabel.labels.agreement import agreements, alpha
 from colabel.labels.verdicts import Decision
 from colabel.pipeline.again import compared
 from colabel.pipeline.folder import open_run
+from colabel.pipeline.judging import use_verdicts
 from colabel.pipeline.versions import list_runs
 from colabel.serve.api_records import Bar, ChangeView, JudgeView, MissingEstimate, Overview, Share, Step, TrainingView
 from colabel.serve.served import ServedRun
@@ -83,7 +84,7 @@ def _change(before: str, after: str, means: tuple[tuple[str, float], ...]) -> Ch
 
 def _step(served: ServedRun) -> Step:
     """What helps most now."""
-    again, queue = shlex.join(["colabel", *served.run.use_verdicts]), served.queue
+    again, queue = shlex.join(["colabel", *use_verdicts(served.run)]), served.queue
     if queue is None:
         return Step("Search, and judge what you find.", "/search")
     if not served.verdicts:
