@@ -192,8 +192,9 @@ def label_command(
         print_json({"teacher": found.teacher, "split": found.split, **counts})
         return
     emit(f"{out}: {counts['queries']:,} queries labelled by the teacher '{found.teacher}'")
-    names = ("pairs", "scored", "labelled", "feedback", "hard_negatives", "skipped_queries", "empty_positives")
-    emit(table(["candidates", ""], [[name.replace("_", " "), f"{counts[name]:,}"] for name in names]))
+    names = ("scored", "labelled", "feedback", "hard_negatives", "skipped_queries", "empty_positives")
+    rows = [[name.replace("_", " "), f"{counts[name]:,}"] for name in names]
+    emit(table(["candidates", f"{counts['pairs']:,}"], rows))
     emit(options.next_command("missing", out, *same_data(dataset, overrides)))
 
 

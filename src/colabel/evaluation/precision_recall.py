@@ -189,7 +189,7 @@ def precision_recall(
             relevant candidate are left out of the result.
         judged_only: leave out candidates without a judgement instead of counting them as not relevant.
     """
-    lists = list(_run_lists(runs, labels, judged_only))
+    lists = list(run_lists(runs, labels, judged_only=judged_only))
     if not lists:
         raise DataError("none of the queries of the runs has labels; are they of another split or collection?")
     return measured_grades(lists, grades_of(labels) if relevant_from is None else relevant_from, seed)
@@ -206,7 +206,8 @@ def grades_of(labels: Qrels, lowest: int = 1) -> list[int]:
     return sorted({grade for judged in labels.values() for grade in judged.values() if grade >= lowest})
 
 
-def _run_lists(runs: Mapping[str, Run], labels: Qrels, judged_only: bool) -> Iterator[CandidateList]:
+def run_lists(runs: Mapping[str, Run], labels: Qrels, *, judged_only: bool = False) -> Iterator[CandidateList]:
+    """The candidates of every query that has labels, in the order in which rankings put equal scores."""
     first, *others = runs
     for query_id in dict.fromkeys(query for run in runs.values() for query in run if query in labels):
         judged, answers = labels[query_id], runs[first].get(query_id, {})

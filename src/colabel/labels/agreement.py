@@ -20,6 +20,7 @@ class Agreement(msgspec.Struct, frozen=True):
     """How far two judges agree on the pairs that both decided.
 
     Attributes:
+        same: pairs on which both say the same.
         kappa: Cohen's κ, None where chance would say the same.
         yes, yes_right: pairs that the first judge found relevant, and those of them that the second did.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import msgspec
 
 from colabel.evaluation.significance import PairedTest
 from colabel.findings.records import ExamplePassage, QualitySet, StudyDocument, TeacherQuality
@@ -66,7 +66,7 @@ def _difference_cell(found: PairedTest | None) -> Cell:
     if found is None:
         return Cell(NONE)
     cell = mean_cell(found.difference, sign=True)
-    return dataclasses.replace(cell, detail=f"{cell.detail} p\u00a0{p_value(found.t_test)}".strip())
+    return msgspec.structs.replace(cell, detail=f"{cell.detail} p\u00a0{p_value(found.t_test)}".strip())
 
 
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:

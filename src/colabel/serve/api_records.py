@@ -237,7 +237,9 @@ class MissingEstimate(Struct, frozen=True):
     """Labels that the candidates hold and nobody gave when the run was made.
 
     Attributes:
+        candidates: unlabelled candidates of all queries, N.
         sample: of a random sample of them, how many were found relevant.
+        found: how many were found by any way.
         estimate: N · share of the sample; None where nothing of the sample was judged.
         low, high: N · Wilson's interval; never less than was found.
     """
