@@ -19,9 +19,8 @@ from colabel.labels import (
     MissingLabel,
     find_missing,
     missing_labels,
-    write_missing,
 )
-from colabel.labels.missing import MissingPair, order_values, snippet
+from colabel.labels.missing import MissingPair, order_values, snippet, write_missing
 from tests.labels.conftest import MakeLabels, Teacher
 
 
