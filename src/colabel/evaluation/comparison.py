@@ -181,33 +181,12 @@ def _check(systems: Sequence[str], evaluation: Evaluation, measure: str, baselin
             raise UsageError(f"'{system}' was not measured by '{measure}'; it was by {', '.join(known)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread(Plain):
-    """Values of several seeds: their mean and sample standard deviation (n − 1), which one seed does not have."""
-
-    mean: float
-    std: float | None
-    values: tuple[float, ...]
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation over seeds.
-
-    >>> spread([0.25, 0.5, 0.75])
-    Spread(mean=0.5, std=0.25, values=(0.25, 0.5, 0.75))
-    """
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
-
-
 def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
     """Measure → query id → mean over seeds: the values with which a system of several seeds enters a paired test."""
-    averaged: PerQuery = {}
-    for measure, first in seeds[0].items():
-        for values in seeds[1:]:
-            if values.get(measure, {}).keys() != first.keys():
-                raise UsageError(f"the seeds of a system were not measured by '{measure}' on the same queries")
-        averaged[measure] = {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
-    return averaged
+    return {
+        measure: {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
+        for measure, first in seeds[0].items()
+    }
 
 
 def values_by_seed(
@@ -226,8 +205,8 @@ def values_by_seed(
 
 def merge_seeds(
     evaluation: Evaluation, groups: Mapping[str, Sequence[str]]
-) -> tuple[Evaluation, dict[str, dict[str, Spread]]]:
-    """An evaluation with one system per group, and group → measure → spread over seeds of the mean over queries.
+) -> tuple[Evaluation, dict[str, dict[str, float]]]:
+    """An evaluation with one system per group, and group → measure → standard deviation (n − 1) over several seeds.
 
     Args:
         groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
@@ -253,7 +232,8 @@ def merge_seeds(
             name: tuple(evaluation.identities.get(seed, seed) for seed in seeds) for name, seeds in groups.items()
         },
     )
-    means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items()}
+    means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items() if len(seeds) > 1}
     return merged, {
-        name: {measure: spread([mean[measure] for mean in held]) for measure in held[0]} for name, held in means.items()
+        name: {measure: statistics.stdev(mean[measure] for mean in held) for measure in held[0]}
+        for name, held in means.items()
     }

@@ -136,7 +136,7 @@ def compared(
             replace(
                 one,
                 seeds=len(runs[one.slug]),
-                spread={name: found.std for name, found in spreads[one.slug].items() if found.std is not None},
+                spread=spreads.get(one.slug, {}),
                 judged_only=judged.means[one.slug],
             )
             if one.slug in runs

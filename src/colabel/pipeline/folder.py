@@ -192,7 +192,9 @@ class Run:
             return LateInteraction(self.theta_index, strict=True)
         if name == "prf":
             return PrfRanker(self.theta_index, self.recipe.collective, seed=self.recipe.seed, strict=True)
-        return {"hybrid": lambda: self.hybrid, "student": lambda: self.late, "bm25": lambda: self.bm25}[name]()
+        if name == "bm25":
+            return self.bm25
+        return self.late if name == "student" else self.hybrid
 
     @cached_property
     def relevance(self) -> Relevance | None:
