@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import secrets
@@ -158,17 +159,10 @@ def _listener(host: str, port: int) -> socket.socket:
     """A listening socket: at the port, or at the next that is free within twenty; 0 is any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in range(port, port + 20) if port else (0,):
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host.strip("[]"), wanted))
+            return socket.create_server((host.strip("[]"), wanted), family=family, backlog=128)
         except OSError as error:
-            listener.close()
-            if isinstance(error, socket.gaierror) or error.errno not in (13, 98, 48):
-                raise UsageError(
-                    f"cannot listen on {host}: {error.strerror}; give an address of this machine"
-                ) from None
-            continue
-        listener.listen(128)
-        return listener
+            if isinstance(error, socket.gaierror) or error.errno not in (errno.EACCES, errno.EADDRINUSE):
+                said = f"cannot listen on {host}: {error.strerror}; give an address of this machine"
+                raise UsageError(said) from None
     raise UsageError(f"ports {port} to {port + 19} are taken; give another with --port")
