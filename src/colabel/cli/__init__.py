@@ -52,6 +52,7 @@ _GONE = {
     "--prf": "--ranker prf does it",
     "--beta": "--set collective.beta=… does it",
     "--with-labels": "judge the suggestions with `colabel judge`; `colabel labels --with-labels` writes the labels",
+    "--full": "--set study.systems=[] --set study.sweep=true does it, with more --minutes",
     "--force": "no file is replaced: choose another name",
 }
 """Options of earlier versions → what does it now."""
