@@ -15,7 +15,7 @@ demo: $(DEMO)
 
 # Every system of the paper, in the same folder: takes several times as long.
 demo-full: $(DEMO)
-	$(BIN)/colabel demo --full --out demo
+	$(BIN)/colabel demo --minutes 120 --set study.systems=[] --set study.sweep=true --out demo
 
 # One thread per process: otherwise torch, faiss and BLAS compete for the cores.
 test: $(DEV)

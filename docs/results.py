@@ -56,7 +56,7 @@ def condense(folder: Path) -> Record:
         "suggestions": {order: list(shares.values()) for order, shares in metrics["suggestions"].items()},
         "feedback": {
             split: {key: _interval(gain[key]) for key in ("gain", "precision")}
-            for split, gain in metrics["prf_gain"].items()
+            for split, gain in metrics.get("prf_gain", {}).items()  # of studies before it was left out
         },
         "sweep": [
             [*(one[key] for key in ("feedback_passages", "clusters", "centroids", "beta")), one["measures"][MAIN]]

@@ -25,7 +25,6 @@ _EXPORTS = {
     "colabel.index": ("Index", "build_index"),
     "colabel.labels": (
         *("Labels", "Verdict", "apply_verdicts", "export_labels", "label", "missing_labels", "open_labels"),
-        "report_labels",
     ),
     "colabel.pipeline.demo": ("demo",),
     "colabel.pipeline.folder": ("Run", "open_run"),
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from colabel.index import Index as Index, build_index as build_index
     from colabel.labels import Labels as Labels, export_labels as export_labels, label as label
     from colabel.labels import missing_labels as missing_labels, open_labels as open_labels
-    from colabel.labels import Verdict as Verdict, apply_verdicts as apply_verdicts, report_labels as report_labels
+    from colabel.labels import Verdict as Verdict, apply_verdicts as apply_verdicts
     from colabel.pipeline.demo import demo as demo
     from colabel.pipeline.folder import Run as Run, open_run as open_run
     from colabel.pipeline.run import run as run

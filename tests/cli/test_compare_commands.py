@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,18 +155,11 @@ def test_json_holds_everything(folder: Path, tmp_path: Path, call: Call) -> None
 
 
 def test_judged_only_and_values_of_every_query(folder: Path, tmp_path: Path, call: Call) -> None:
-    weak = tmp_path / "weak.trec"
-    code, out, _ = call(
-        "evaluate", folder, weak, "-m", "RR@10", "--judged-only", "--per-query", tmp_path / "values.tsv"
-    )
+    code, out, _ = call("evaluate", folder, tmp_path / "weak.trec", "-m", "RR@10", "--judged-only", "--json")
     assert code == 0
-    rows = [line.split("\t") for line in (tmp_path / "values.tsv").read_text().splitlines()]
-    assert rows[0] == ["query_id", "system", "RR@10", "unjudged@10"]
-    assert len(rows) == QUERIES + 1
-    assert {float(row[2]) for row in rows[1:]} == {0.5, 1.0}, "of two judged passages one is relevant"
-    assert np.mean([float(row[3]) for row in rows[1:]]) > 8
-    mean = np.mean([float(row[2]) for row in rows[1:]])
-    assert float(out.splitlines()[1].split()[-1]) == pytest.approx(mean, abs=1e-4)
+    (values,) = json.loads(out)["per_query"].values()
+    assert len(values["RR@10"]) == QUERIES
+    assert set(values["RR@10"].values()) == {0.5, 1.0}, "of two judged passages one is relevant"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +169,6 @@ def test_judged_only_and_values_of_every_query(folder: Path, tmp_path: Path, cal
         (("TMP/weak.trec", "TMP/weak.trec", "--compare"), "two"),
         (("TMP/weak.trec", "TMP/good.trec", "--baseline", "bm25"), "--baseline bm25"),
         (("TMP/weak.trec", "TMP/good.trec", "--baseline", "TMP/weak.trec", "--all-pairs"), "--all-pairs"),
-        (("TMP/weak.trec", "--per-query", "TMP/none/x.tsv"), "--per-query"),
     ],
 )
 def test_misuse(folder: Path, tmp_path: Path, call: Call, options: tuple[str, ...], named: str) -> None:
@@ -208,7 +198,6 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_read(
         ((weak, weak), "weak.trec"),
         ((tmp_path / "none.trec",), "none.trec"),
         ((tmp_path,), "run.trec"),
-        ((weak, "--per-query", weak), "--per-query"),
     ):
         before = weak.read_bytes()
         code, _, err = call("evaluate", folder, *arguments)
@@ -269,65 +258,6 @@ def test_debug_keeps_the_exit_code(folder: Path, capsys: pytest.CaptureFixture[s
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_seeds_of_one_system_are_one_row(folder: Path, tmp_path: Path, call: Call) -> None:
-    (tmp_path / "good.trec").rename(tmp_path / "student.trec")
-    (tmp_path / "best.trec").rename(tmp_path / "student-seed-1.trec")
-    names = [tmp_path / name for name in ("weak.trec", "student.trec", "student-seed-1.trec")]
-    code, out, err = call("evaluate", folder, *names, "-m", "RR@10", "--seeds", "--compare")
-    assert (code, err) == (0, "")
-    values = evaluate(load_dataset(str(folder)), {name.stem: name for name in names}, measures=["RR@10"])
-    means = [values.means[name]["RR@10"] for name in ("student", "student-seed-1")]
-    rows = [line for line in out.splitlines() if line.startswith(str(tmp_path))]
-    assert [row.split()[0] for row in rows] == [str(name) for name in names[:2]]
-    assert f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}" in rows[1]
-    assert "±" not in rows[0]
-    assert f"{names[0]} 1, {names[1]} 2" in out
-    code, out, _ = call("evaluate", folder, *names, "-m", "RR@10", "--seeds", "--compare", "--json")
-    found = json.loads(out)
-    assert found["seeds"][str(names[1])]["RR@10"]["values"] == pytest.approx(means)
-    pair = found["comparisons"][0]["pairs"][0]
-    assert pair["seeds"] == [0], "the weak one has no other"
-    alone = np.array(list(values.per_query["student"]["RR@10"].values()))
-    weak = np.array(list(values.per_query["weak"]["RR@10"].values()))
-    assert pair["test"]["t_test"] == pytest.approx(stats.ttest_rel(alone, weak).pvalue)
-    (tmp_path / "student-seed-0.trec").write_bytes(names[1].read_bytes())
-    code, _, err = call("evaluate", folder, *names, tmp_path / "student-seed-0.trec", "--seeds")
-    assert (code, "seed 0" in err) == (2, True)
-
-
-def test_queries_that_one_seed_does_not_answer_are_counted(folder: Path, tmp_path: Path, call: Call) -> None:
-    lines = (tmp_path / "good.trec").read_text().splitlines(keepends=True)
-    (tmp_path / "good-seed-1.trec").write_text("".join(line for line in lines if line.startswith(("q0 ", "q1 "))))
-    runs = [tmp_path / "good.trec", tmp_path / "good-seed-1.trec"]
-    out = call("evaluate", folder, *runs, "-m", "RR@10", "--seeds")[1]
-    assert f": {runs[0]} 28\n" in out
-    assert json.loads(call("evaluate", folder, *runs, "--seeds", "--json")[1])["unanswered"] == {str(runs[0]): 28}
-
-
-@pytest.mark.parametrize("name", ["bm25.trec", "bm25.trec.gz", "bm25", "bm25/run.trec"])
-def test_bm25_has_every_seed_however_its_run_is_named(name: str, folder: Path, tmp_path: Path, call: Call) -> None:
-    runs = [tmp_path / "good.trec", tmp_path / "good-seed-1.trec", tmp_path / "runs" / name]
-    (tmp_path / "best.trec").rename(runs[1])
-    text = (tmp_path / "weak.trec").read_bytes()
-    file = runs[2] / "run.trec" if name == "bm25" else runs[2]
-    file.parent.mkdir(parents=True)
-    file.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    out = call("evaluate", folder, *runs, "-m", "RR@10", "--seeds", "--compare", "--json")[1]
-    assert json.loads(out)["comparisons"][0]["pairs"][0]["seeds"] == [0, 1]
-
-
-def test_values_of_queries_go_into_ordinary_files(folder: Path, tmp_path: Path, call: Call) -> None:
-    pipe, link, target = (tmp_path / name for name in ("pipe", "link.tsv", "target.tsv"))
-    os.mkfifo(pipe)
-    code, _, err = call("evaluate", folder, tmp_path / "weak.trec", "--per-query", pipe)
-    assert (code, "--per-query" in err) == (2, True)
-    assert pipe.is_fifo()
-    link.symlink_to(target)
-    assert call("evaluate", folder, tmp_path / "weak.trec", "--per-query", link)[0] == 0
-    assert link.is_symlink()
-    assert target.read_text().startswith("query_id\tsystem\t")
-
-
 def test_runs_that_have_no_order_or_no_entry_are_refused(folder: Path, tmp_path: Path, call: Call) -> None:
     dataset = load_dataset(str(folder))
     with pytest.raises(DataError, match="broken: passage 'd1' of query 'q0'"):
@@ -352,12 +282,3 @@ def test_a_label_file_given_as_a_run_is_refused(folder: Path, tmp_path: Path, ca
         code, out, err = call("evaluate", folder, name)
         assert (code, out) == (1, "")
         assert name.name in err
-
-
-def test_a_foreign_file_is_never_overwritten(folder: Path, tmp_path: Path, call: Call) -> None:
-    notes, values = tmp_path / "notes.tsv", tmp_path / "values.tsv"
-    notes.write_text("mine\n")
-    assert call("evaluate", folder, tmp_path / "weak.trec", "--per-query", notes)[0] == 2
-    assert notes.read_text() == "mine\n"
-    for _ in range(2):
-        assert call("evaluate", folder, tmp_path / "weak.trec", "--per-query", values)[0] == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from colabel.cli import cli, label_commands, search_commands
+from colabel.cli import cli, folder_commands, label_commands, search_commands
 from colabel.collective.knowledge import Knowledge, collect
 from colabel.data import Dataset, load_dataset
 from colabel.index import build_index
@@ -89,29 +89,13 @@ def test_the_way_of_a_user(real: tuple[Dataset, Knowledge], tmp_path: Path, call
     code, text, _ = call("missing", out, data, "--out", tmp_path / "new" / "review.tsv")
     assert (tmp_path / "new" / "review.tsv").read_text().startswith("query_id\tquery\tpassage_id")
     assert "│" not in text
-    code, text, _ = call("missing", out, data, "--limit", 1, "--with-labels", "--out", tmp_path / "more.qrels")
-    assert text.splitlines()[-1].startswith(f"Next: colabel check {data} --set ")
-    assert len((tmp_path / "more.qrels").read_text().splitlines()) == 5 + 1
     for form in FORMATS:
         code, text, err = call("export", out, data, "--format", form, "--out", tmp_path / form)
         assert (code, err) == (0, ""), form
         assert text.startswith(f"{tmp_path / form}: 2 queries, ")
-        assert text.splitlines()[-1].startswith("Next: "), form
         assert not list(tmp_path.glob(f".{form}.*"))
     frame = pd.read_parquet(tmp_path / "parquet" / "labels.parquet")
     assert np.isclose(frame.groupby("query_id").probability.sum(), 1).all()
-
-
-def test_suggestions_in_a_qrels_file_are_labels_for_the_next_run(
-    real: tuple[Dataset, Knowledge], tmp_path: Path, call: Call
-) -> None:
-    data = tmp_path / "caves"
-    call("label", data, "--knowledge", tmp_path / "knowledge", "--out", tmp_path / "labels")
-    call("missing", tmp_path / "labels", data, "--limit", 1, "--with-labels", "--out", tmp_path / "more.qrels")
-    (tmp_path / "more.toml").write_text(f'[data]\nsource = "{data}"\nlabels = {{ train = "{tmp_path}/more.qrels" }}\n')
-    code, text, _ = call("check", tmp_path / "more.toml", "--json")
-    assert code == 0
-    assert json.loads(text)["splits"]["train"]["labels"] == 6
 
 
 def test_other_teachers_and_settings(
@@ -135,7 +119,7 @@ def test_other_teachers_and_settings(
     )
     recipe = tmp_path / "recipe.toml"
     code, text, _ = call("label", recipe, "--knowledge", knowledge, "--out", tmp_path / "r", "--json")
-    assert (json.loads(text)["temperature"], open_labels(tmp_path / "r").origin().beta) == (1.0, 0.2)
+    assert (json.loads(text)["teacher"], open_labels(tmp_path / "r").origin().beta) == ("collective", 0.2)
     assert open_labels(tmp_path / "r").manifest.settings["candidates"] == 3
 
 
@@ -182,7 +166,7 @@ def test_the_report_works_where_the_knowledge_is_gone(
         (("missing", "TMP/none", "TMP/caves"), 2, "there is no folder"),
         (("missing", "KNOW/ranking", "TMP/caves"), 1, "holds the result of 'ranking'; expected one of 'labels'"),
         (("missing", "LABELS", "TMP/caves", "--out", "TMP/x.csv"), 2, "x.csv: suggestions are written as .tsv"),
-        (("missing", "LABELS", "TMP/caves", "--with-labels"), 2, "visible labels can stand in a .qrels file only"),
+        (("missing", "LABELS", "TMP/caves", "--out", "TMP/x.qrels"), 2, "x.qrels"),
         (("missing", "LABELS", "TMP/caves", "--set", "data.keep_labels=1"), 1, "was made from other queries or labels"),
         (("export", "LABELS", "TMP/caves", "--format", "csv", "--out", "TMP/x"), 2, "'csv' is not one of"),
         (("export", "LABELS", "TMP/caves", "--format", "hf", "--passages", 9, "--out", "TMP/x"), 2, "the most is 5"),
@@ -215,8 +199,8 @@ def test_misuse(
 
 def test_options_name_what_the_library_has() -> None:
     assert search_commands._RANKERS == RANKERS
-    assert (*FORMATS, *label_commands._ENGINES) == label_commands._FORMATS
-    assert {*label_commands._ENGINES, "parquet"} == set(serving.FORMATS)
+    assert (*FORMATS, *folder_commands._ENGINES) == folder_commands._FORMATS
+    assert {*folder_commands._ENGINES, "parquet"} == set(serving.FORMATS)
     assert label_commands._ORDERS == ORDERS
     for name in ("label", "export", "missing"):
         assert f"colabel {name} " in str(cli.commands[name].help)
@@ -234,26 +218,13 @@ def test_export_of_an_index(real: tuple[Dataset, Knowledge], tmp_path: Path, cal
     assert text.splitlines()[-1].startswith("Next: ")
 
 
-def test_missing_never_overwrites_a_file_unless_forced(
-    real: tuple[Dataset, Knowledge], tmp_path: Path, call: Call
-) -> None:
-    data, labels = tmp_path / "caves", tmp_path / "labels"
+def test_missing_never_overwrites_a_file(real: tuple[Dataset, Knowledge], tmp_path: Path, call: Call) -> None:
+    data, labels, review = tmp_path / "caves", tmp_path / "labels", tmp_path / "review.tsv"
     call("label", data, "--knowledge", tmp_path / "knowledge", "--out", labels)
-    for name in ("judged.qrels", "review.tsv"):
-        (tmp_path / name).write_text("somebody's work\n")
-        code, _, err = call("missing", labels, data, "--out", tmp_path / name)
-        assert (code, name in err) == (2, True)
-        assert (tmp_path / name).read_text() == "somebody's work\n"
-        assert call("missing", labels, data, "--out", tmp_path / name, "--force")[0] == 0
-        assert "somebody" not in (tmp_path / name).read_text()
-
-
-def test_only_a_file_with_all_labels_is_offered_as_labels(
-    real: tuple[Dataset, Knowledge], tmp_path: Path, call: Call
-) -> None:
-    call("label", tmp_path / "caves", "--knowledge", tmp_path / "knowledge", "--out", tmp_path / "labels")
-    text = call("missing", tmp_path / "labels", tmp_path / "caves", "--out", tmp_path / "some.qrels")[1]
-    assert "some.qrels" not in text.splitlines()[-1], "it would replace the labels that there are"
+    review.write_text("somebody's work\n")
+    code, _, err = call("missing", labels, data, "--out", review)
+    assert (code, "review.tsv" in err) == (2, True)
+    assert review.read_text() == "somebody's work\n"
 
 
 def test_folders_may_be_text(real: tuple[Dataset, Knowledge], tmp_path: Path) -> None:

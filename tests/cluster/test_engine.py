@@ -21,8 +21,8 @@ from colabel.collective.knowledge import open_knowledge
 from colabel.data import load_dataset
 from colabel.errors import ClusterError
 from colabel.index.shards import ShardedIndex
-from colabel.pipeline import distil_student
 from colabel.pipeline.preflight import note_recipe
+from colabel.pipeline.run import distil_student
 from colabel.progress import SILENT, Task
 from colabel.settings import StudySettings
 from colabel.teachers.pair_model import PairBatch

@@ -14,8 +14,8 @@ import pytest
 
 from colabel.data import Dataset, hide_labels, load_dataset
 from colabel.data.splits import hidden_labels, hold_out, leaks, stable_fraction, with_hidden_labels
+from colabel.data.text_lines import qrel_lines
 from colabel.errors import DataError, SettingsError
-from colabel.labels.missing import write_missing
 from colabel.settings import DataSettings
 
 WriteBeir = Callable[..., Path]
@@ -54,7 +54,7 @@ def test_a_file_of_all_train_labels_keeps_what_was_held_out(write_beir: WriteBei
     raw = {"queries": queries, "qrels__train": lines, "qrels__test": None}
     folder = write_beir("without", **raw, qrels__dev=None)
     dataset = load_dataset(str(folder))
-    write_missing([], tmp_path / "more.qrels", visible=dataset.source_labels("train"))
+    (tmp_path / "more.qrels").write_text("".join(qrel_lines(dataset.source_labels("train"))))
     again = load_dataset(DataSettings(source=str(folder), labels={"train": str(tmp_path / "more.qrels")}))
     assert {split: again.labels(split) for split in again.splits} == {
         split: dataset.labels(split) for split in ("dev", "train")

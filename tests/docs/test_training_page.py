@@ -6,7 +6,7 @@ from pathlib import Path
 
 from colabel.artefacts import Builder
 from colabel.data.splits import DEV
-from colabel.pipeline import Layout, Stages
+from colabel.pipeline.stages import Layout, Stages
 from colabel.train import open_model
 from tests.docs.pages import blocks
 from tests.pipeline.small import small_recipe

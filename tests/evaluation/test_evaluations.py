@@ -11,7 +11,7 @@ import pytrec_eval
 
 from colabel.data import load_dataset
 from colabel.errors import DataError, UsageError
-from colabel.evaluation import Evaluation, evaluate, write_per_query
+from colabel.evaluation import Evaluation, evaluate
 from colabel.evaluation.evaluations import unjudged_at, without_unjudged
 from colabel.measures import measure_run, parse_measure
 from colabel.ranking import Bm25, rank
@@ -164,13 +164,6 @@ def test_an_evaluation_counts_them_in_the_run_as_given(write_beir: Callable[...,
     assert judged.per_query["x"]["RR@10"] == {"q2": 1.0, "q5": 1.0}
     assert plain.unjudged_share == judged.unjudged_share == {"x": 3 / 5}
     assert (plain.as_dict()["judged_only"], judged.as_dict()["judged_only"]) == (False, True)
-    write_per_query(judged, tmp_path / "values.tsv")
-    assert (tmp_path / "values.tsv").read_text().splitlines() == [
-        "query_id\tsystem\tRR@10\tunjudged@10",
-        "q2\tx\t1.0\t1",
-        "q5\tx\t1.0\t2",
-    ]
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["values.tsv"], "nothing left beside it"
 
 
 def test_a_measure_that_some_runs_would_end_is_refused_before_anything_is_trained() -> None:

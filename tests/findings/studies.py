@@ -9,6 +9,7 @@ import numpy as np
 
 from colabel.evaluation import Evaluation, Interval, PairedTest, ResponseTimes, compare
 from colabel.evaluation.comparison import Comparison
+from colabel.evaluation.sweep import SweepPoint
 from colabel.findings import StudyDocument
 from colabel.findings import records as parts
 from colabel.systems import parse_system
@@ -152,8 +153,7 @@ def study(**changes: Any) -> StudyDocument:
         (3, 24, 10, 0.5),
     ]
     sweep = [
-        parts.SweepSetting(*point, dict.fromkeys(MEASURES, 0.5 + 0.01 * point[0] + 0.001 * point[1]))
-        for point in settings
+        SweepPoint(*point, dict.fromkeys(MEASURES, 0.5 + 0.01 * point[0] + 0.001 * point[1])) for point in settings
     ]
     quality = {"φ (base)": 0.6, "cross-encoder": 1.1, "collective (β = 1)": 1.0}
     given: dict[str, Any] = {
@@ -182,14 +182,6 @@ def study(**changes: Any) -> StudyDocument:
         ),
         "new_queries": (parts.NewQueries("unseen passages", 40, {"colbert": 0.41, "collective-1": 0.44}),),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
-        "prf_gain": {
-            "train": parts.FeedbackGain(
-                Interval(0.041, 0.02, 0.06, 809), Interval(0.5, 0.4, 0.6, 809), Interval(0.8, 0.7, 0.9, 809)
-            ),
-            "test": parts.FeedbackGain(
-                Interval(0.013, -0.008, 0.035, 120), Interval(0.4, 0.3, 0.5, 120), Interval(0.6, 0.5, 0.7, 120)
-            ),
-        },
         "sweep": tuple(sweep),
         "examples": examples(),
         "ratios": (

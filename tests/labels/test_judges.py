@@ -135,7 +135,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
         lines.write_text("\n" + text + "\n")
         with pytest.raises(DataError, match=r"umbrela\.jsonl:2"):
             read_review(lines, caves, "program:umbrela")
-    labels.write_text("q1 d2 0\n")
+    labels.write_text("q1 d2\n")
     with pytest.raises(DataError, match=r"umbrela\.txt:1"):
         read_review(labels, caves, "program:umbrela")
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ir_measures
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -20,9 +19,8 @@ from colabel.labels import (
     MissingLabel,
     find_missing,
     missing_labels,
-    write_missing,
 )
-from colabel.labels.missing import MissingPair, order_values, snippet
+from colabel.labels.missing import MissingPair, order_values, snippet, write_missing
 from tests.labels.conftest import MakeLabels, Teacher
 
 
@@ -87,16 +85,8 @@ def test_files(make_labels: MakeLabels, tmp_path: Path) -> None:
     assert (rows[0]["text"], rows[0]["margin"], rows[0]["teacher_score"]) == ("text of d2", "1", "3")
     write_missing(found, tmp_path / "m.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text(encoding="utf-8").splitlines()]
-    write_missing(found, tmp_path / "m.json")
-    assert json.loads((tmp_path / "m.json").read_text()) == lines
     assert lines[0]["reasons"][0]["token"] == "piece7"
-    write_missing(found[:1], tmp_path / "m.qrels", grade=2)
-    assert (tmp_path / "m.qrels").read_text() == "q2 0 d2 2\n"
-    visible = labels.dataset.labels("train")  # type: ignore[attr-defined]
-    write_missing(found[:1], tmp_path / "all.qrels", visible=visible)
-    qrels = [(label.query_id, label.doc_id) for label in ir_measures.read_trec_qrels(str(tmp_path / "all.qrels"))]
-    assert qrels == [*((query, passage) for query in visible for passage in visible[query]), ("q2", "d2")]
-    with pytest.raises(UsageError, match=r"m\.csv: suggestions are written as \.tsv, \.jsonl, \.json or \.qrels"):
+    with pytest.raises(UsageError, match=r"m\.csv: suggestions are written as \.tsv or \.jsonl"):
         write_missing(found, tmp_path / "m.csv")
     assert not (tmp_path / "m.csv").exists()
 
@@ -106,8 +96,8 @@ def test_a_margin_that_is_not_known_is_none(make_labels: MakeLabels, tmp_path: P
     assert [(label.query_id, label.passage_id) for label in found] == [("q1", "d3"), ("q1", "d1")]
     assert np.isnan(found[0].margin)
     assert found[0].as_dict()["margin"] is None
-    write_missing(found, tmp_path / "m.json")
-    assert "NaN" not in (tmp_path / "m.json").read_text()
+    write_missing(found, tmp_path / "n.jsonl")
+    assert "NaN" not in (tmp_path / "n.jsonl").read_text()
 
 
 def test_long_texts_are_cut_at_a_word() -> None:
@@ -183,12 +173,10 @@ def test_pairs_of_all_queries_best_first(make_labels: MakeLabels) -> None:
     assert [pair.rank for pair in found] == [1, 2, 2, 3]
 
 
-def test_limit_and_margin(make_labels: MakeLabels) -> None:
+def test_limit_and_order(make_labels: MakeLabels) -> None:
     labels = make_labels()
     whole = pairs(labels)
     assert [pairs(labels, limit) for limit in range(1, 5)] == [whole[:limit] for limit in range(1, 5)]
-    assert sorted(pair.margin for pair in pairs(labels, margin=-0.5)) == [-0.5, 0.5, 1.0]
-    assert pairs(labels, margin=2.0) == []
     with pytest.raises(UsageError, match="the limit is 0; expected at least 1"):
         pairs(labels, 0)
     with pytest.raises(UsageError, match="'best' is no order"):

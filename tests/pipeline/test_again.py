@@ -18,8 +18,8 @@ from colabel import Dataset, DataSettings, Recipe, load_dataset, open_run, run
 from colabel.cli import cli
 from colabel.errors import UsageError
 from colabel.labels import Verdict, VerdictStore, apply_verdicts
-from colabel.pipeline import distil_student
-from colabel.pipeline.folder import versions
+from colabel.pipeline.run import distil_student
+from colabel.pipeline.versions import versions
 from colabel.teachers.guarded import JudgedTeacher
 from colabel.train.groups import Candidates, draw_groups
 from tests.train.small import NOUNS

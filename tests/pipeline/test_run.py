@@ -20,9 +20,9 @@ from colabel import DataSettings, Recipe, load_dataset, run
 from colabel.artefacts import Builder, read_manifest
 from colabel.cli import main
 from colabel.errors import ColabelError, DataError, UsageError
-from colabel.pipeline import Layout, Stages
 from colabel.pipeline.preflight import check_run, check_training
 from colabel.pipeline.run import forced, run_stages, theta_index, train_student, what_is_left
+from colabel.pipeline.stages import Layout, Stages
 from colabel.settings import LabelSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train import TrainedModel
@@ -295,13 +295,9 @@ def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest
     assert json.loads(call("inspect", knowledge, query_id, "--json"))["query_id"] == query_id
     out = call("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", tmp_path / "labels")
     assert "Next:" in out
-    assert call("search", index, "glacier ice", "--prf", "ranker", "-k", 2).startswith("  1  ")
+    assert call("search", index, "glacier ice", "--ranker", "prf", "-k", 2).startswith("  1  ")
     call("rank", data, "--index", index, "--prf", "reranker", "--out", tmp_path / "run")
     assert (tmp_path / "run" / "run.trec").read_text().splitlines()[0].endswith("colbert-prf-rerank")
-    with pytest.raises(SystemExit) as stop:
-        main(["search", str(index), "ice", "--beta", "1"])
-    assert stop.value.code == 2
-    assert "--beta is the weight of --prf" in capsys.readouterr().err
 
 
 @pytest.mark.slow

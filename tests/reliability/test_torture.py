@@ -123,7 +123,7 @@ class Scene:
             "rank": ["rank", data, "--index", str(source / "index"), *out],
             "run": ["run", recipe, *out],
             "label": ["label", recipe, "--knowledge", str(source / "run" / "knowledge"), *out],
-            "missing": ["missing", run, "--with-labels", "--out", str(work / "missing.qrels")],
+            "missing": ["missing", run, "--out", str(work / "missing.tsv")],
             "export": ["export", run, "--format", "parquet", *out],
             "convert": ["convert", data, *out],
             "collect": ["collect", data, "--index", str(source / "index"), *out],
@@ -164,7 +164,7 @@ def judged(run: Path) -> list[tuple[str, str, str]]:
 
 
 def place(name: str) -> str:
-    return "missing.qrels" if name == "missing" else name
+    return "missing.tsv" if name == "missing" else name
 
 
 def contents(path: Path) -> dict[str, object]:
@@ -261,7 +261,7 @@ def test_killed_at_random_moments_the_same_command_ends_as_if_nothing_had_been(
             time.sleep(chance.uniform(0, scene.seconds[name]))
             os.kill(child, signal.SIGKILL)
             scene.machine.wait(child)
-        before = folder / "missing.qrels"
+        before = folder / "missing.tsv"
         whole = before.exists()
         ended = scene.machine.run(scene.command(name, folder))
         if name == "missing" and whole:  # it was done already, and labels are not overwritten

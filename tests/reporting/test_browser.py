@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from colabel.findings import StudyDocument
 from colabel.reporting import ReportFiles
@@ -80,7 +80,7 @@ def test_numbers_within_names_sort_by_their_value_and_what_is_missing_last(page:
     table = Table(
         "t", "rows", (Column("System", number=False),), tuple(TableLine((Cell(name), Cell("1"))) for name in names)
     )
-    table = dataclasses.replace(table, columns=(*table.columns, Column("AP")))
+    table = replace(table, columns=(*table.columns, Column("AP")))
     (tmp_path / "page.html").write_text(whole_page("p", "", (), (Section("s", "S", (table,)),)), encoding="utf-8")
     page.show(tmp_path / "page.html", width=1280)
     text = "cell => cell.textContent.replaceAll('\\u00a0', ' ')"

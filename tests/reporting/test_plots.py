@@ -12,13 +12,12 @@ from colabel.findings import StudyDocument
 from colabel.findings.records import QualitySet, SystemResult, TeacherQuality
 from colabel.reporting import plots
 from colabel.reporting.numbers import Plot
-from colabel.reporting.svg import style
 from tests.findings.studies import study
 
 
 @pytest.fixture(autouse=True)
 def drawing() -> Iterator[None]:
-    with style():
+    with plots.style():
         yield
 
 

@@ -94,7 +94,7 @@ def test_text_from_outside_is_escaped_everywhere(html: str, page: Checker) -> No
 
 def test_every_section_and_plot_is_there(page: Checker) -> None:
     sections = [attributes["id"] for attributes in page.all("section")]
-    expected = "glossary results notes effect new unjudged time training labels sweep examples setup"
+    expected = "glossary results notes effect new unjudged training labels sweep examples setup"
     assert sections == expected.split()
     drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
     wanted = {f"plot-difference-{place}" for place in range(3)}
@@ -182,7 +182,6 @@ PARTS = {
     "new_queries": None,
     "label_quality": "labels",
     "suggestions": "labels",
-    "prf_gain": "labels",
     "sweep": "sweep",
     "examples": "examples",
     "ratios": "training",
@@ -229,20 +228,6 @@ def test_every_tooltip_is_read_without_a_mouse(html: str, page: Checker) -> None
     assert [hint for hint in hints if f"</b>{hint}</li>" not in below] == []
 
 
-def test_the_main_table_for_a_paper(rendered: ReportFiles, full_study: StudyDocument, tmp_path: Path) -> None:
-    text = rendered.latex.read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
-    shown = [system for system in full_study.systems if system.failed is None]
-    assert len(rows) == len(shown) < len(full_study.systems)
-    assert text.count(r"\midrule") == len({system.group for system in shown})
-    line = next(one for one in full_study.comparisons["nDCG@10"].lines if one.beats_holm)
-    row = next(row for row in rows if f"({line.letter}) &" in row)
-    assert f"{line.mean.mean:.3f}$^{{{''.join(line.beats_holm)}}}$" in row
-    assert r"$\beta$" in text and "β" not in text
-    empty = write_report(StudyDocument("a_b % c", ("AP",)), tmp_path).latex.read_text()
-    assert empty.count("\n") == 1, "no table without a system"
-
-
 def test_seeds_and_queries_that_count_zero_stand_in_every_format(tmp_path: Path) -> None:
     per_seed = {"colbert": {"0": {"AP": {"q": 0.4, "r": 0.0}}, "1": {"AP": {"q": 0.6, "r": 0.0}}}}
     systems = (
@@ -253,13 +238,9 @@ def test_seeds_and_queries_that_count_zero_stand_in_every_format(tmp_path: Path)
     values = {system.slug: {"AP": {"q": 2 * system.means["AP"], "r": 0.0}} for system in systems}  # type: ignore[operator]
     document = StudyDocument("u", ("AP",), systems=systems, per_query=values, per_seed=per_seed, without_relevant=7)
     files = write_report(document, tmp_path)
-    for text in (files.html.read_text(), files.markdown.read_text(), files.latex.read_text()):
+    for text in (files.html.read_text(), files.markdown.read_text()):
         assert "by the grades): 7." in text
         assert "BM25 1." in text
-    paper = files.latex.read_text()
-    assert r"BM25 (a) & -- & 0.100" in paper
-    assert r"ColBERT (b) & 2 & 0.250" in paper
-    assert r"Self-KD (c) & 1 & \textbf{0.300}" in paper
     found = json.loads(files.metrics.read_text())
     assert [found["systems"][slug]["unanswered"] for slug in ("bm25", "colbert")] == [1, 0]
     assert found["without_relevant"] == 7
@@ -307,10 +288,8 @@ def test_rendering_again_gives_the_same_bytes(rendered: ReportFiles, tmp_path: P
     command = [sys.executable, "-m", "colabel", "report", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [
-        str(tmp_path / name) for name in ("report.html", "report.md", "report.tex", "metrics.json")
-    ]
-    for file in (rendered.html, rendered.markdown, rendered.latex, rendered.metrics):
+    assert done.stdout.split() == [str(tmp_path / name) for name in ("report.html", "report.md", "metrics.json")]
+    for file in (rendered.html, rendered.markdown, rendered.metrics):
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
 
 
@@ -344,7 +323,7 @@ def test_the_figures_of_a_results_page(rendered: ReportFiles, full_study: StudyD
 def test_the_function_has_the_name_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text('{"format": 2, "name": "x", "measures": ["AP"]}')
     files = colabel.report(tmp_path)
-    written = {"study.json", "report.html", "report.md", "report.tex", "metrics.json"}
+    written = {"study.json", "report.html", "report.md", "metrics.json"}
     assert {path.name for path in tmp_path.iterdir()} == written
     assert json.loads(files.metrics.read_text())["systems"] == {}
 

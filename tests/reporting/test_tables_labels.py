@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from colabel.findings import StudyDocument
 from colabel.findings.records import Example, ExamplePassage
 from colabel.reporting import tables_labels
-from colabel.reporting.numbers import Section, Table, Text
-from colabel.reporting.render import markdown, page, sections
-from colabel.reporting.tables_labels import direction, marked_parts, move
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens", "marked"),
-    [
-        ("Ice on the iceberg", ["ice"], ["Ice"]),  # a whole word somewhere: no beginnings
-        ("Icebergs melt", ["ice"], ["Ice"]),
-        ("Icebergs, bergs", ["##berg"], ["berg"]),  # inside a word only
-        ("L'Été dernier", ["ete"], ["Été"]),
-        ("夏休み", ["夏"], ["夏"]),
-        ("休夏み", ["夏"], ["夏"]),
-        ("a+b (c)", ["+", "("], ["+", "("]),
-        ("glacier caves", ["glacier", "caves"], ["glacier", "caves"]),
-        ("aaa", ["##"], []),
-        ("anything", [], []),
-        ("", ["x"], []),
-        ("x", [""], []),
-    ],
-)
-def test_places_of_tokens(text: str, tokens: list[str], marked: list[str]) -> None:
-    parts = marked_parts(text, tokens)
-    assert "".join(part for part, _ in parts) == text
-    assert [part for part, is_marked in parts if is_marked] == marked
-
-
-def test_text_around_and_in_marks_is_escaped() -> None:
-    passage = ExamplePassage("d", text="<b>ice</b> & <i", matched=("ice", "<"))
-    shown = page("p", "", (), sections(StudyDocument("e", ("AP",), examples=(Example("q", passages=(passage,)),))))
-    assert "<mark>&lt;</mark>b&gt;<mark>ice&lt;</mark>/b&gt; &amp; <mark>&lt;</mark>i" in shown
+from colabel.reporting.numbers import Section, Text
+from colabel.reporting.render import markdown
+from colabel.reporting.tables_labels import direction, move
 
 
 def test_teachers_are_compared_with_phi(full_study: StudyDocument) -> None:
@@ -54,15 +23,6 @@ def test_suggestions_have_their_share_of_hidden_positives(full_study: StudyDocum
     (table,) = tables_labels.suggestions(full_study)
     assert [column.title for column in table.columns[1:]] == ["1 × queries", "2 × queries", "5 × queries"]
     assert table.lines[0].cells[1].text == "41.0 %"
-
-
-def test_feedback_says_how_it_was_measured(full_study: StudyDocument) -> None:
-    intro, table = tables_labels.feedback_gain(full_study)
-    assert isinstance(intro, Text)
-    assert isinstance(table, Table)
-    for figure in ("(β = 0.5)", "top 100", "top 3", "1,532"):
-        assert figure in intro.text
-    assert [cell.text for cell in table.lines[0].cells] == ["train", "809", "+0.041", "0.500", "0.800"]
 
 
 def test_a_place_beyond_the_candidates_is_not_made_up() -> None:

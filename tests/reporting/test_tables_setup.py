@@ -1,4 +1,4 @@
-"""The glossary has what the study has, and settings stand beside the paper's."""
+"""The glossary has what the study has, settings and ratios stand beside the paper's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from colabel.findings import StudyDocument, SystemResult
 from colabel.findings.records import Setting
 from colabel.reporting.numbers import Folded, Table
 from colabel.reporting.tables_results import about
-from colabel.reporting.tables_setup import glossary, setup
+from colabel.reporting.tables_setup import glossary, setup, time_ratios, training_costs
 
 
 def tables(document: StudyDocument) -> dict[str, Table]:
@@ -42,3 +42,22 @@ def test_models_and_versions_are_listed(full_study: StudyDocument) -> None:
     assert held["versions"][:2] == [("Python", "3.11.2"), ("colabel", "0.1.0")]
     assert held["models"] == [("encoder", "minilm"), ("cross-encoder 1", "minilm:3")]
     assert "all-MiniLM-L6-v2" in found["models"].notes[0]
+
+
+def test_ratios_name_their_pairs_and_the_papers(full_study: StudyDocument) -> None:
+    (table,) = time_ratios(full_study)
+    assert table.caption.endswith("as Collective self-KD (β = 1)")
+    first, second = table.lines
+    assert [cell.text for cell in first.cells] == [
+        *("KD, one cross-encoder", "×1.50", "×1.02", "×1.10", "×7.50", "×2.10", "×2.67", "×2.50"),
+    ]
+    assert first.cells[0].detail == "labelled pairs: 16,000 against 16,000 (×5.00)"
+    assert [cell.text for cell in second.cells[-2:]] == ["×16.00", "–"]
+
+
+def test_training_stands_last_of_the_work(full_study: StudyDocument) -> None:
+    (table,) = training_costs(full_study)
+    titles = [column.title for column in table.columns]
+    assert titles == ["System", "annotation", "training", "labelled pairs", "encoder passes"]
+    line = next(line for line in table.lines if line.cells[0].text == "KD, one cross-encoder")
+    assert [cell.text for cell in line.cells[-2:]] == ["16,000", "16,000"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from colabel.serve.evidence import Match, Segment, best_matches, marked, piece_spans, sentences, words_of
+from colabel.ranking.highlights import piece_spans, words_of
+from colabel.serve.evidence import Match, Segment, best_matches, marked, sentences
 
 
 def text(segments: list[Segment]) -> str:

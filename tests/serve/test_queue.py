@@ -11,7 +11,7 @@ from colabel import Run
 from colabel.labels import Verdict, decide
 from colabel.labels.artefact import Flag, LabelBlock
 from colabel.serve import queue as queues
-from colabel.serve.live import fresh_centroids, rescore
+from colabel.serve.learning import fresh_centroids, rescore
 from colabel.serve.queue import PERIOD, Pair, Queue, doubt_values
 from colabel.teachers import CollectiveTeacher
 

@@ -21,7 +21,7 @@ import pytest
 from colabel import Run
 from colabel.cli import main
 from colabel.labels import VerdictStore
-from colabel.pipeline.folder import versions
+from colabel.pipeline.versions import versions
 from colabel.serve import app as apps
 
 ROOT = Path(__file__).parents[2]

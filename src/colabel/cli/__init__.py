@@ -46,6 +46,16 @@ _GROUPS = {
     "Look after results": folder_commands,
 }
 """What one wants to do → the module with the commands for it, in the order of the help."""
+_GONE = {
+    "--per-query": "--json has the values of every query",
+    "--seeds": "`colabel study` trains and compares several seeds",
+    "--prf": "--ranker prf does it",
+    "--beta": "--set collective.beta=… does it",
+    "--with-labels": "judge the suggestions with `colabel judge`; `colabel labels --with-labels` writes the labels",
+    "--full": "--set study.systems=[] --set study.sweep=true does it, with more --minutes",
+    "--force": "no file is replaced: choose another name",
+}
+"""Options of earlier versions → what does it now."""
 
 
 class _Grouped(click.Group):
@@ -112,6 +122,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
+        if isinstance(error, click.NoSuchOption) and error.option_name in _GONE:
+            shown.write(f"{_GONE[error.option_name]}\n")
         click.echo(clean(shown.getvalue()), err=True, nl=False)
         sys.exit(2)
     except ColabelError as error:

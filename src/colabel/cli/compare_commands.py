@@ -1,8 +1,8 @@
-"""Compare: ``colabel evaluate``, ``study``, ``transfer``, ``runs`` and ``report``."""
+"""Compare: ``colabel evaluate``, ``study`` and ``transfer``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from colabel.cli.output import difference_cells, emit, interval_bounds, print_js
 from colabel.errors import UsageError
 
 if TYPE_CHECKING:
-    from colabel.evaluation import Comparison, Evaluation, Spread
+    from colabel.evaluation import Comparison, Evaluation
     from colabel.findings import StudyDocument
     from colabel.reporting import ReportFiles
 
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
       colabel evaluate qrels.dl19.txt mine.trec other.trec --set data.relevant_from=2 --compare
 
-      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert
-
-      colabel evaluate my-collection/ studies/mine/runs/* --seeds --all-pairs -m nDCG@10""",
+      colabel evaluate my-collection/ runs/bm25 runs/colbert runs/student --compare --baseline runs/colbert""",
 )
 @options.dataset_argument
 @click.argument("runs", nargs=-1, type=FOLDER)
@@ -50,13 +48,7 @@ if TYPE_CHECKING:
 @click.option("--compare", "compared", is_flag=True, help="Test every run against the first.")
 @click.option("--baseline", metavar="RUN", help="Test every run against this one of RUNS; includes --compare.")
 @click.option("--all-pairs", is_flag=True, help="Test every pair of runs; includes --compare.")
-@click.option(
-    "--seeds", is_flag=True, help="Runs NAME, NAME-seed-1, NAME-seed-2 … are seeds of one system: mean and spread."
-)
 @click.option("--judged-only", is_flag=True, help="Take unjudged passages out of the runs first.")
-@click.option(
-    "--per-query", type=click.Path(path_type=Path, dir_okay=False), help="Write the values of every query here, as TSV."
-)
 @options.json_option
 def evaluate_command(
     dataset: str,
@@ -67,26 +59,22 @@ def evaluate_command(
     compared: bool,
     baseline: str | None,
     all_pairs: bool,
-    seeds: bool,
     judged_only: bool,
-    per_query: Path | None,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.evaluate` and :func:`colabel.compare`."""
     from colabel import compare, evaluate, load_dataset, open_run
-    from colabel.evaluation import evaluate_qrels, merge_seeds, seed_groups, values_by_seed, write_per_query
+    from colabel.evaluation import evaluate_qrels
     from colabel.settings.tables import DEFAULT_MEASURES
-    from colabel.systems import SEEDLESS
 
     whole = open_run(dataset) if options.is_run(dataset) else None
     named = {**(whole.rankings if whole else {}), **{str(run): run for run in runs}}
     if not named:
         missing = f"{dataset} has no ranking of test queries" if whole else "no run is named"
         raise UsageError(f"{missing}; name run files, or the folder of a run or study in place of DATASET")
-    groups = seed_groups(named) if seeds else {}
-    against = _baseline(list(groups or named), compared, baseline, all_pairs)
+    against = _baseline(list(named), compared, baseline, all_pairs)
     chosen = measures or DEFAULT_MEASURES
-    _check_call(runs, chosen, per_query)
+    _check_call(runs, chosen)
     if whole and overrides:
         raise UsageError(f"{dataset} is a run with settings of its own; leave out --set {overrides[0]}")
     recipe = whole.recipe if whole else recipe_settings(dataset, overrides, ("data", "seed"))
@@ -98,47 +86,30 @@ def evaluate_command(
     else:
         loaded = whole.dataset if whole else load_dataset(recipe.data)
         evaluation = evaluate(loaded, named, split=split, measures=chosen, judged_only=judged_only)
-    apart = values_by_seed(evaluation, groups, SEEDLESS)
-    spreads: dict[str, dict[str, Spread]] = {}
-    if seeds:
-        evaluation, spreads = merge_seeds(evaluation, {name: list(held.values()) for name, held in groups.items()})
     tested = dict.fromkeys(chosen) if against is not None or all_pairs else ()
-    comparisons = [compare(evaluation, one, baseline=against, seeds=apart, seed=recipe.seed) for one in tested]
-    if per_query is not None:
-        write_per_query(evaluation, per_query.resolve())  # a link stays one
+    comparisons = [compare(evaluation, one, baseline=against, seed=recipe.seed) for one in tested]
     if not as_json:
-        emit("\n".join(evaluation_lines(evaluation, spreads)))
+        emit("\n".join(evaluation_lines(evaluation)))
         for comparison in comparisons:
             emit("\n".join(["", *comparison_lines(comparison)]))
         return
     found: dict[str, object] = evaluation.as_dict()
     if comparisons:
         found["comparisons"] = [one.as_dict() for one in comparisons]
-    if seeds:
-        found["seeds"] = {
-            name: {measure: one.as_dict() for measure, one in held.items()} for name, held in spreads.items()
-        }
     print_json(found)
 
 
-def _check_call(runs: tuple[Path, ...], measures: Sequence[str], per_query: Path | None) -> None:
+def _check_call(runs: tuple[Path, ...], measures: Sequence[str]) -> None:
     """Refuse what cannot be evaluated before a collection is read, which may take minutes."""
     from colabel.evaluation.evaluations import run_file
     from colabel.measures import parse_measure
 
     for measure in measures:
         parse_measure(measure)
-    twice = next((run for place, run in enumerate(runs) if run in runs[:place]), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is named twice")
-    for run in runs:
+    for place, run in enumerate(runs):
+        if run in runs[:place]:
+            raise UsageError(f"{run} is named twice")
         run_file(run)
-    if per_query is None:
-        return
-    if not per_query.absolute().parent.is_dir():
-        raise UsageError(f"--per-query {per_query}: the folder {per_query.parent} does not exist")
-    if per_query.exists() and not (per_query.is_file() and per_query.read_bytes()[:9] in (b"", b"query_id\t")):
-        raise UsageError(f"--per-query {per_query} exists and was not written by --per-query; choose another name")
 
 
 def _check_qrels_call(overrides: tuple[str, ...]) -> None:
@@ -166,29 +137,21 @@ def _baseline(systems: list[str], compared: bool, baseline: str | None, all_pair
     return None if all_pairs else baseline or systems[0]
 
 
-def evaluation_lines(evaluation: Evaluation, spreads: Mapping[str, Mapping[str, Spread]] | None = None) -> list[str]:
-    """Means as a table, with their spread over seeds where systems have several, and what they count."""
-    means, spreads = evaluation.means, spreads or {}
+def evaluation_lines(evaluation: Evaluation) -> list[str]:
+    """Means as a table, and what they count."""
+    means = evaluation.means
     names = list(next(iter(means.values())))
-
-    def cell(system: str, name: str) -> str:
-        spread = spreads.get(system, {}).get(name)
-        return f"{means[system][name]:.4f}" + ("" if spread is None or spread.std is None else f" ± {spread.std:.4f}")
-
     shares = evaluation.unjudged_share
     unjudged = ", ".join(f"{name} {100 * shares[name]:.0f} %" if name in shares else f"{name} –" for name in means)
     before = ", before they were taken out" if evaluation.judged_only else ""
     lines = [
         table(
             [f"{evaluation.dataset} {evaluation.split}", *names],
-            [[system, *(cell(system, name) for name in names)] for system in means],
+            [[system, *(f"{held[name]:.4f}" for name in names)] for system, held in means.items()],
         ),
         f"{evaluation.queries:,} labelled queries; relevant means grade {evaluation.relevant_from} or higher",
         f"unjudged passages in the top 10{before}: {unjudged}",
     ]
-    if spreads:
-        counts = ", ".join(f"{name} {len(next(iter(found.values())).values)}" for name, found in spreads.items())
-        lines.append(f"±: standard deviation over seeds; seeds: {counts}")
     if evaluation.without_relevant:
         lines.append(
             f"{evaluation.without_relevant:,} of the queries have no relevant passage: 0 for every run in binary "
@@ -206,7 +169,7 @@ def comparison_lines(found: Comparison) -> list[str]:
     from colabel.measures import p_text
 
     first = found.lines[0].mean
-    bounds, seeded = f"{first.confidence:.0%} interval", any(pair.seeds for pair in found.pairs)
+    bounds = f"{first.confidence:.0%} interval"
     letters = {line.system: line.letter for line in found.lines}
     rows = [
         [
@@ -224,12 +187,12 @@ def comparison_lines(found: Comparison) -> list[str]:
         p_values = (test.t_test, pair.t_test_holm, test.randomisation, pair.randomisation_holm)
         cells = [f"{letters[pair.system]} - {letters[pair.against]}", *difference_cells(test)]
         cells += [*(p_text(p, "none") for p in p_values), f"{test.better}/{test.equal}/{test.worse}"]
-        tests.append([*cells, " ".join(map(str, pair.seeds))] if seeded else cells)
+        tests.append(cells)
     titles = ["pair", "difference", bounds, "t-test p", "Holm", "random. p", "Holm", "better/equal/worse"]
     return [
         table([found.measure, "mean", bounds, "beats", "beats (Holm)"], rows),
         "",
-        table([*titles, "seeds"] if seeded else titles, tests),
+        table(titles, tests),
         f"beats: t-test, p < {found.alpha:g}, two-sided, {first.queries:,} queries; "
         f"randomisation tests draw {found.samples:,} sign assignments (all, where there are at most 10,000)",
     ]
@@ -254,7 +217,7 @@ def comparison_lines(found: Comparison) -> list[str]:
 def study_command(dataset: str, out: Path, overrides: tuple[str, ...], minutes: float | None, dry_run: bool) -> None:
     """Thin call of :func:`colabel.study`."""
     from colabel import study
-    from colabel.pipeline import plan_study
+    from colabel.pipeline.study import plan_study
     from colabel.settings.recipe import given_keys, recipe_text
 
     settings, given = recipe_settings(dataset, overrides), given_keys(dataset, overrides)
@@ -312,58 +275,3 @@ def _emit_study(document: StudyDocument, files: ReportFiles) -> None:
         if system.failed:
             emit(f"{system.slug} failed: {system.failed}")
     emit(f"the report: {files.html}")
-
-
-@click.command("runs")
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--prune", is_flag=True, help="Remove the earlier results.")
-@options.json_option
-def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
-    """List the results of a run folder, the earlier ones first, with their measures.
-
-    DIR is the folder of `colabel run`; of a study, the systems are listed. A run with other settings or labels keeps
-    the earlier result in DIR/versions, where every command takes it as a run. Measures are those of the student and
-    BM25 together. Examples:
-
-      colabel runs runs/mine
-
-      colabel runs runs/mine --prune
-    """
-    from colabel.pipeline.folder import list_runs, prune_versions
-
-    found = list_runs(folder)
-    if prune:
-        emit(f"{folder}: {prune_versions(folder):,} earlier results removed")
-        found = found[-1:]
-    if as_json:
-        print_json(found)
-        return
-    measures = list(dict.fromkeys(name for one in found for name in one["means"]))
-    rows = []
-    for one in found:
-        values = [f"{one['means'][name]:.4f}" if name in one["means"] else "" for name in measures]
-        changed = ", ".join(one["changed"][:3]) + (" …" if len(one["changed"]) > 3 else "")
-        rows.append([one["folder"], one["student"], *values, changed])
-    emit(table(["run", "student", *measures, "other than before"], rows))
-
-
-@click.command("report")
-@click.argument("folder", metavar="DIR", type=FOLDER)
-def report_command(folder: Path) -> None:
-    """Render a finished study or run again, without training anything.
-
-    DIR is the output folder of `colabel study` or `colabel transfer`. Its study.json becomes report.html (one file that
-    needs no network), report.md, report.tex (the main table for a paper) and metrics.json. The page of a run,
-    report.html and report.md, is written from its rankings. Examples:
-
-      colabel report studies/semanlink
-
-      colabel report runs/mine
-    """
-    from colabel import open_run, report
-
-    if options.is_run(folder) and not (folder / "study.json").exists():
-        emit(str(open_run(folder).report()))
-        return
-    files = report(folder)
-    emit("\n".join(map(str, (files.html, files.markdown, files.latex, files.metrics))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,8 @@ _MEASURES = {
     type=float,
     help="How long it may take: collection and training are chosen to fit.  [default: 5, or as before in this folder]",
 )
-@click.option("--full", is_flag=True, help="Compare all systems of the paper; takes several times as long.")
 @options.set_option
-def demo_command(out: Path, minutes: float | None, full: bool, overrides: tuple[str, ...]) -> None:
+def demo_command(out: Path, minutes: float | None, overrides: tuple[str, ...]) -> None:
     """Show the method on the documentation of the Python libraries that are installed. No download.
 
     Indexes them, searches by words, by vectors and by both, finds relevance labels that were hidden, trains on what it
@@ -60,10 +59,11 @@ def demo_command(out: Path, minutes: float | None, full: bool, overrides: tuple[
 
       colabel demo --minutes 20 --out longer
 
+      colabel demo --minutes 120 --set study.systems=[] --set study.sweep=true --out paper
+
       colabel demo --set data.source=pydocs:500 --set query_side.steps=20 --out quick
     """
-    call = [full, *overrides]
-    shown = _shown_before(out, minutes, call)
+    shown = _shown_before(out, minutes, overrides)
     if shown is not None:
         emit(shown)
         return
@@ -77,17 +77,17 @@ def demo_command(out: Path, minutes: float | None, full: bool, overrides: tuple[
         emit(told[-1])
 
     with terminal_progress() as progress:
-        demo(out, minutes=minutes, full=full, overrides=overrides, progress=progress, show=show)
-    told_of = {"call": call, "study": _study_mark(out), "text": "\n".join(told)}
+        demo(out, minutes=minutes, overrides=overrides, progress=progress, show=show)
+    told_of = {"call": overrides, "study": _study_mark(out), "text": "\n".join(told)}
     (out / TOLD_FILE).write_text(json.dumps(told_of, ensure_ascii=False), encoding="utf-8")
 
 
-def _shown_before(out: Path, minutes: float | None, call: list[object]) -> str | None:
+def _shown_before(out: Path, minutes: float | None, overrides: Sequence[str]) -> str | None:
     """What the same call printed, if nothing has changed since."""
     try:
         told = json.loads((out / TOLD_FILE).read_text(encoding="utf-8"))
         same_minutes = minutes in (None, json.loads((out / "budget.json").read_text(encoding="utf-8"))["minutes"])
-        same = same_minutes and told["call"] == call and told["study"] == _study_mark(out)
+        same = same_minutes and told["call"] == list(overrides) and told["study"] == _study_mark(out)
         return str(told["text"]) if same and (out / "report.html").exists() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,13 +1,11 @@
-"""Look and label: ``colabel collect``, ``inspect``, ``label``, ``missing``, ``label-quality`` and ``export``."""
+"""Look and label: ``colabel collect``, ``inspect``, ``label``, ``missing`` and ``label-quality``."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import io
-import json
 import math
-import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -20,28 +18,25 @@ from colabel.cli import options
 from colabel.cli.options import (
     DATASET_HELP,
     FOLDER,
-    F,
+    LABELS_HELP,
     chosen_engine,
     loaded_dataset,
-    noted_data,
     opened_labels,
     recipe_settings,
     same_data,
 )
-from colabel.cli.output import difference_cells, emit, hit_lines, interval_text, print_json, table, terminal_progress
+from colabel.cli.output import difference_cells, emit, hit_lines, interval_text, print_json, table
 from colabel.errors import UsageError
 from colabel.systems import TEACHERS
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Inspection, Knowledge
-    from colabel.evaluation import LabelQuality, Quality
-    from colabel.labels import LabelReport, MissingLabel
+    from colabel.evaluation import LabelQuality
+    from colabel.labels import MissingLabel
     from colabel.settings import CollectiveSettings, Recipe
 
 _USED = ("data", "encoder", "rank", "collective", "labels", "cross_encoder", "compute")
 _READERS = ("cross-encoder", "ensemble", "mixed")
-_ENGINES = ("lancedb", "qdrant", "vespa")
-_FORMATS = ("parquet", "trec", "hf", "pylate", *_ENGINES)
 _ORDERS = ("standout", "deviation")
 _WIDTH, _SHOWN_TEXT = 120, 180  # characters of the table of missing labels, and of a passage in it
 
@@ -53,14 +48,6 @@ _order_option = click.option(
     help="By how far the teacher score lies above the mean of the query's candidates: relative to the query's weight "
     "(standout), or in standard deviations (deviation; for cross-encoders).",
 )
-_LABELS_HELP = f"""RUN is the folder of a run or study; or one that `colabel label` wrote, which needs DATASET with \
-the settings of labelling as well. {DATASET_HELP}"""
-
-
-def _labels_arguments(function: F) -> F:
-    """RUN, or the folder of labels with DATASET and its settings."""
-    dataset = click.argument("dataset", required=False)(options.data_options(function))
-    return click.argument("labels_folder", metavar="RUN", type=FOLDER)(dataset)
 
 
 @click.command(
@@ -178,7 +165,7 @@ def label_command(
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.label`."""
-    from colabel import label, open_knowledge, report_labels
+    from colabel import label, open_knowledge
     from colabel.pipeline.stages import cross_encoder
     from colabel.ranking import Bm25
     from colabel.systems import named_teacher
@@ -198,12 +185,16 @@ def label_command(
         words = functools.partial(Bm25, loaded.passages, recipe.rank, pairs / "bm25", progress)
         sources = Sources(loaded, knowledge, collective, readers, scores, words, progress)
         chosen = named_teacher(teacher, sources)
-        report = report_labels(label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress))
+        found = label(knowledge, loaded, chosen, out, settings=recipe.labels, progress=progress)
     shutil.rmtree(pairs, ignore_errors=True)
+    counts = found.manifest.counts
     if as_json:
-        print_json(report.as_dict())
+        print_json({"teacher": found.teacher, "split": found.split, **counts})
         return
-    emit(f"{out}: {report.queries:,} queries labelled by the teacher '{report.teacher}'\n{report_text(report)}")
+    emit(f"{out}: {counts['queries']:,} queries labelled by the teacher '{found.teacher}'")
+    names = ("scored", "labelled", "feedback", "hard_negatives", "skipped_queries", "empty_positives")
+    rows = [[name.replace("_", " "), f"{counts[name]:,}"] for name in names]
+    emit(table(["candidates", f"{counts['pairs']:,}"], rows))
     emit(options.next_command("missing", out, *same_data(dataset, overrides)))
 
 
@@ -218,50 +209,24 @@ def _collective(recipe: Recipe, dataset: str, overrides: tuple[str, ...], knowle
     return dataclasses.replace(knowledge.settings, **chosen)
 
 
-def report_text(report: LabelReport) -> str:
-    """What labels hold, as a table."""
-
-    def share(count: int) -> str:
-        return f"{count:,} ({count / max(1, report.queries):.0%})"
-
-    rows = [
-        ["queries without a visible positive, left out", f"{report.skipped_queries:,}"],
-        ["positives that are empty passages, left out", f"{report.empty_positives:,}" * bool(report.empty_positives)],
-        ["queries without any score", f"{report.unscored_queries:,}" * bool(report.unscored_queries)],
-        ["candidates", f"{report.pairs:,}"],
-        ["  with a teacher score", f"{report.scored:,}"],
-        ["  labelled", f"{report.labelled:,}"],
-        ["  feedback passages", f"{report.feedback:,}"],
-        ["  hard negatives", f"{report.hard_negatives:,}"],
-        ["entropy of the targets in nats, mean / median", f"{report.entropy_mean:.3f} / {report.entropy_median:.3f}"],
-        ["passages per target, mean / median", f"{report.effective_mean:.1f} / {report.effective_median:.1f}"],
-        ["queries with nearly one-hot targets", share(report.one_hot)],
-        ["mean probability of labelled passages", f"{report.labelled_mass:.3f}"],
-        ["queries with an unlabelled passage above the labelled", share(report.suspect_above)],
-    ]
-    return table([f"at temperature {report.temperature:g}", ""], [row for row in rows if row[1]])
-
-
 @click.command(
     "missing",
     help=f"""List the passages that seem to be relevant and have no label, the most likely first.
 
-    {_LABELS_HELP}
+    {LABELS_HELP}
 
-    OUT ends in .tsv, .jsonl, .json, or .qrels, a TREC label file of all that is listed. Examples:
+    OUT ends in .tsv or .jsonl; `colabel judge` reads it with its column 'verdict' filled in. Examples:
 
       colabel missing runs/mine --limit 50 --out review.tsv
 
-      colabel missing labels/collective my-collection/ --limit 200 --with-labels --out more.qrels""",
+      colabel missing labels/collective my-collection/ --limit 200""",
 )
-@_labels_arguments
+@options.labels_arguments
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000_000), help="How many passages, at most."
 )
 @_order_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, instead of the screen.")
-@click.option("--with-labels", is_flag=True, help="Put the visible labels into the .qrels file as well.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @options.json_option
 def missing_command(
     labels_folder: Path,
@@ -270,23 +235,21 @@ def missing_command(
     limit: int,
     order: str,
     out: Path | None,
-    with_labels: bool,
-    force: bool,
     as_json: bool,
 ) -> None:
     """Thin call of :func:`colabel.missing_labels`."""
     from colabel import missing_labels
-    from colabel.labels import check_missing_file, remembered_knowledge, write_missing
+    from colabel.labels.missing import check_missing_file, remembered_knowledge, write_missing
 
-    check_missing_file(out, with_labels=with_labels, force=force)
-    labels, loaded, recipe, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
+    if out is not None:
+        check_missing_file(out)
+    labels, loaded, _, run = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
     if run is not None:
         found = run.missing(limit, order=order)
     else:
         found = missing_labels(labels, remembered_knowledge(labels), loaded, limit=limit, order=order)
     if out is not None:
-        visible = loaded.source_labels(labels.split) if with_labels else None
-        write_missing(found, out, grade=loaded.relevant_from, visible=visible, force=force)
+        write_missing(found, out)
     if as_json:
         print_json([label.as_dict() for label in found])
         return
@@ -295,18 +258,12 @@ def missing_command(
     emit(f"{out or labels_folder}: {len(found):,} passages without a label, the most likely first")
     if run is not None and (missing := run.missing_in_all()) is not None:
         emit("about {:,.0f} labels of the training queries are missing in all [{:,.0f}, {:,.0f}]".format(*missing))
-    data = same_data(dataset, overrides) if dataset else []
     if out is None:
+        data = same_data(dataset, overrides) if dataset else []
         emit(options.next_command("missing", labels_folder, *data, "--out", options.unused_file("review.tsv")))
-    elif with_labels:
-        data = data or noted_data(recipe.data)
-        emit(options.next_command("check", *data, "--set", f"data.labels.{labels.split}={json.dumps(str(out))}"))
     elif run is not None and out.suffix == ".tsv":
         emit("Fill in its column 'verdict': yes, no or unsure; what is left empty is left open.")
         emit(options.next_command("judge", labels_folder, out))
-    else:
-        more = ("--limit", limit, "--with-labels", "--out", options.unused_file("more.qrels"))
-        emit(options.next_command("missing", labels_folder, *data, *more))
 
 
 def missing_text(found: Sequence[MissingLabel]) -> str:
@@ -339,7 +296,7 @@ def missing_text(found: Sequence[MissingLabel]) -> str:
     "label-quality",
     help=f"""Show how well labels find the positives that were hidden before labelling.
 
-    {_LABELS_HELP}
+    {LABELS_HELP}
 
     The teacher's scores and the base scores φ rank each query's candidates, the labelled ones taken out; hidden
     positives should come first. Examples:
@@ -348,7 +305,7 @@ def missing_text(found: Sequence[MissingLabel]) -> str:
 
       colabel label-quality labels/collective my-collection/ --set data.keep_labels=1""",
 )
-@_labels_arguments
+@options.labels_arguments
 @_order_option
 @options.json_option
 def label_quality_command(
@@ -388,138 +345,12 @@ def quality_lines(found: LabelQuality, grade: int) -> list[str]:
         mean, bounds = difference_cells(test)
         p_values = [p_text(p, "none") for p in (test.t_test, test.randomisation)]
         rows.append([title, interval_text(one), interval_text(other), f"{mean} [{bounds}]", *p_values])
-    for place, (one, other) in enumerate(zip(base.precision_at_recall, teacher.precision_at_recall, strict=True)):
-        cells = (interval_text(one), interval_text(other), f"{other.mean - one.mean:+.4f}")
-        rows.append([f"precision at recall {place / 10:.1f}", *cells, "", ""])
     titles = ["base φ", found.teacher, "difference", "t-test p", "random. p"]
     header = [f"{found.dataset}, hidden, grade >= {grade}", *titles]
-    return [*_count_lines(quality), table(header, rows), f"in brackets: {quality.recall.confidence:.0%} intervals"]
-
-
-def _count_lines(quality: Quality) -> list[str]:
     lines = [
         f"{quality.found:,} of {quality.relevant:,} hidden positives are among the candidates, "
         f"{quality.recall.mean:.1%} of a query's on average",
         f"{quality.queries:,} queries measured, {quality.left_out:,} without a hidden positive among their candidates",
     ]
-    if quality.unscored:
-        lines.append(f"{quality.unscored:,} candidates without a teacher score are left out")
-    return lines
-
-
-@click.command(
-    "export",
-    help=f"""Write labels, an index, or a trained model for other programs.
-
-    {_LABELS_HELP} Or RUN is a trained model, without a DATASET: --format pylate writes PyLate's checkpoint layout (for
-    sentence-transformers a model needs no export). Or RUN is an index: lancedb, qdrant, vespa and parquet write its
-    vectors, ids, texts and metadata for other search engines. Of a run, pylate exports the student, these engines the
-    index, and other formats the labels.
-
-    lancedb: a database with the table 'passages'. qdrant: a folder of Qdrant's local mode. vespa: a feed and a schema.
-    parquet: a row per passage of an index; of labels, a row per pair. trec: run.trec, the teacher's scores, and
-    qrels.trec, the visible labels. hf: a dataset for the distillation losses of sentence-transformers. pylate: the
-    three datasets that PyLate joins by id. In hf and pylate scores are divided by the temperature. Examples:
-
-      colabel export runs/mine --format parquet --out my-labels/
-
-      colabel export labels/collective my-collection/ --format hf --passages 16 --out collective-hf/
-
-      colabel export runs/mine/students/collective-0.5/model --format pylate --out pylate-model/
-
-      colabel export my-index/ --format lancedb --out my-lancedb/""",
-)
-@_labels_arguments
-@click.option("--format", required=True, type=click.Choice(_FORMATS), help="Which form.")
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="What scores are divided by before they become probabilities.",
-)
-@click.option(
-    "--passages",
-    type=click.IntRange(2, 10_000),
-    help="Passages per row in hf and pylate, labelled ones first. Default: the number up to 32 that keeps most pairs.",
-)
-@options.out_option("Folder to write.")
-def export_command(
-    labels_folder: Path,
-    dataset: str | None,
-    overrides: tuple[str, ...],
-    format: str,
-    temperature: float,
-    passages: int | None,
-    out: Path,
-) -> None:
-    """Thin call of :func:`colabel.export_labels`, :func:`colabel.export_index`, or of the export of a model."""
-    from colabel import export_labels, open_run
-
-    is_run = options.is_run(labels_folder)
-    if format in _ENGINES or (labels_folder / "index.json").is_file():
-        if given := dataset or (overrides and f"--set {overrides[0]}") or (passages and f"--passages {passages}"):
-            raise UsageError(f"{labels_folder} is exported as an index, which needs no {given}; leave it out")
-        _export_index(labels_folder, format, out)
-        return
-    if dataset is None and (not is_run or format == "pylate"):
-        _export_model(open_run(labels_folder).student if is_run else labels_folder, format, out)
-        return
-    labels, loaded, _, _ = opened_labels(labels_folder, dataset, overrides, ("data", "labels"))
-    with terminal_progress() as progress:
-        counts = export_labels(
-            labels, loaded, out, format, temperature=temperature, passages=passages, progress=progress
-        ).counts
-    emit(f"{out}: {counts['queries']:,} queries, {counts['pairs']:,} pairs")
-    if "short_queries" in counts:
-        emit(
-            f"{counts['passages']} passages per query; left out: {counts['pairs_left_out']:,} pairs, among them "
-            f"{counts['short_queries']:,} queries with too few scored candidates and "
-            f"{counts['labelled_left_out']:,} labelled passages without a place"
-        )
-    if format == "trec":
-        files = (str(out / "qrels.trec"), str(out / "run.trec"))
-        emit(f"Next: {shlex.join(['ir_measures', '-p', *files, 'nDCG@10'])}")
-    else:
-        emit(f"Next: python -c {shlex.quote(_loading(format, out))}")
-
-
-def _export_index(source: Path, format: str, out: Path) -> None:
-    from colabel import Index, export_index, open_run
-
-    index = open_run(source).index if options.is_run(source) else Index.open(source)
-    with terminal_progress() as progress:
-        counts = export_index(index, out, format, progress=progress).counts
-    emit(f"{out}: {counts['passages']:,} passages, {counts['tokens']:,} token vectors of {index.store.dimension}")
-    if counts["empty"]:
-        emit(f"{counts['empty']:,} passages without any token vector are left out")
-    if format == "vespa":
-        emit(f"Next: {shlex.join(['vespa', 'feed', str(out / 'feed.jsonl')])}, with passage.sd among your schemas")
-    else:
-        emit(f"Next: python -c {shlex.quote(_loading('passages' if format == 'parquet' else format, out))}")
-
-
-def _export_model(source: Path, format: str, out: Path) -> None:
-    from colabel.train import export_pylate
-
-    if not (source / "modules.json").is_file():
-        raise UsageError(f"{source} is not a trained model; to export labels, name the DATASET behind it as well")
-    if format != "pylate":
-        raise UsageError(f"a model is exported with --format pylate, not {format}")
-    export_pylate(source, out)
-    emit(f"{out}: a PyLate checkpoint\nNext: python -c {shlex.quote(_loading('model', out))}")
-
-
-def _loading(format: str, out: Path) -> str:
-    """How an export is read in Python: hf for the distillation losses of sentence-transformers, pylate for PyLate's
-    KDProcessing, which joins it with the folders queries and documents."""
-    folder = str(out)
-    return {
-        "parquet": f"import pandas; print(pandas.read_parquet({folder + '/labels.parquet'!r}))",
-        "hf": f"import datasets; print(datasets.load_from_disk({folder!r}))",
-        "pylate": f"import datasets; print(datasets.load_from_disk({folder + '/train'!r}))",
-        "passages": f"import pandas; print(pandas.read_parquet({folder + '/passages.parquet'!r}))",
-        "lancedb": f"import lancedb; print(lancedb.connect({folder!r}).open_table('passages').schema)",
-        "qdrant": f"import qdrant_client; print(qdrant_client.QdrantClient(path={folder!r}).count('passages'))",
-        "model": f"import pylate.models; print(pylate.models.ColBERT({folder!r}))",
-    }[format]
+    lines += [f"{quality.unscored:,} candidates without a teacher score are left out"] if quality.unscored else []
+    return [*lines, table(header, rows), f"in brackets: {quality.recall.confidence:.0%} intervals"]

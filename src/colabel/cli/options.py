@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from colabel.pipeline.folder import Run
     from colabel.pipeline.stages import Engine
     from colabel.progress import Progress
-    from colabel.settings import DataSettings, Recipe
+    from colabel.settings import Recipe
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DATASET_HELP = """DATASET is a BEIR or MS MARCO folder, a catalogue (.csv, .tsv, .jsonl, .parquet), a folder of \
 .txt, .md or .html files, irds:ID, hf:FOLDER, pydocs (built from the documentation of installed \
 libraries), pydocs:N, or a .toml recipe with a [data] table."""
+
+LABELS_HELP = f"""RUN is the folder of a run or study; or one that `colabel label` wrote, which needs DATASET with \
+the settings of labelling as well. {DATASET_HELP}"""
 
 FOLDER = click.Path(path_type=Path)
 RUN_OUT = "Output folder. Repeat the command with the same folder to continue."
@@ -72,53 +75,52 @@ def data_options(function: F) -> F:
     """--set, and options that are short for a --set of [data]; the command gets all of them as ``overrides``."""
 
     @functools.wraps(function)
-    def call(
-        *args: Any,
-        overrides: tuple[str, ...],
-        clicks: Path | None,
-        min_clicks: int | None,
-        queries: tuple[Path, ...],
-        columns: tuple[str, ...],
-        chunk: int | None,
-        **given: Any,
-    ) -> Any:
-        named = _data_settings(clicks, min_clicks, queries, columns, chunk)
-        return function(*args, overrides=(*overrides, *named), **given)
+    def call(*args: Any, overrides: tuple[str, ...], **given: Any) -> Any:
+        named = {name: given.pop(name) for name in ("clicks", "min_clicks", "queries", "columns", "chunk")}
+        return function(*args, overrides=(*overrides, *_data_settings(**named)), **given)
 
-    for option in (_chunk_option, _columns_option, _queries_option, _min_clicks_option, _clicks_option, set_option):
+    for option in reversed(_DATA_OPTIONS):
         option(call)
     return cast("F", call)
 
 
-_clicks_option = click.option(
-    "--clicks",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A click log to learn from: a .csv, .tsv, .jsonl or .parquet file of query, passage id and, if given, clicks "
-    "or grade.",
-)
-_min_clicks_option = click.option(
-    "--min-clicks", type=click.IntRange(1), help="Clicks from which a pair of --clicks is a label.  [default: 1]"
-)
-_queries_option = click.option(
-    "--queries",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A log of queries without labels, to learn from as well: a .csv, .tsv, .jsonl or .parquet file with a column "
-    "'query' and, if given, 'count'.",
-)
-_columns_option = click.option(
-    "--columns",
-    multiple=True,
-    metavar="ROLE=NAME",
-    help="Which column of the catalogue is id, title or text, where its name does not say so. Repeat for more.",
-)
+def labels_arguments(function: F) -> F:
+    """RUN, or the folder of labels with DATASET and its settings."""
+    dataset = click.argument("dataset", required=False)(data_options(function))
+    return click.argument("labels_folder", metavar="RUN", type=FOLDER)(dataset)
 
 
-_chunk_option = click.option(
-    "--chunk",
-    type=click.IntRange(0),
-    metavar="WORDS",
-    help="Cut documents of more words than this into pieces; a document is ranked by its best piece.",
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_DATA_OPTIONS = (
+    set_option,
+    click.option(
+        "--clicks",
+        type=_FILE,
+        help="A click log to learn from: a .csv, .tsv, .jsonl or .parquet file of query, passage id and, if given, "
+        "clicks or grade.",
+    ),
+    click.option(
+        "--min-clicks", type=click.IntRange(1), help="Clicks from which a pair of --clicks is a label.  [default: 1]"
+    ),
+    click.option(
+        "--queries",
+        multiple=True,
+        type=_FILE,
+        help="A log of queries without labels, to learn from as well: a .csv, .tsv, .jsonl or .parquet file with a "
+        "column 'query' and, if given, 'count'.",
+    ),
+    click.option(
+        "--columns",
+        multiple=True,
+        metavar="ROLE=NAME",
+        help="Which column of the catalogue is id, title or text, where its name does not say so. Repeat for more.",
+    ),
+    click.option(
+        "--chunk",
+        type=click.IntRange(0),
+        metavar="WORDS",
+        help="Cut documents of more words than this into pieces; a document is ranked by its best piece.",
+    ),
 )
 
 
@@ -216,7 +218,7 @@ def loaded_dataset(recipe: Recipe, out: Path) -> Iterator[tuple[Dataset, Progres
 
 def chosen_engine(recipe: Recipe) -> closing[Engine]:
     """The engine that runs the heavy stages while the block lasts."""
-    from colabel.pipeline import choose_engine
+    from colabel.pipeline.stages import choose_engine
 
     return closing(choose_engine(recipe.compute))
 
@@ -237,25 +239,6 @@ def same_data(dataset: str, overrides: Iterable[str], only: str = "data.") -> li
         elif text.startswith(only):
             found += ["--set", text]
     return found
-
-
-def noted_data(data: DataSettings) -> list[str]:
-    """DATASET with its settings, from those that a run noted.
-
-    >>> from colabel import DataSettings
-    >>> noted_data(DataSettings(source="caves.csv", labels={"clicks": "clicks.csv"}, chunk=50))
-    ['caves.csv', '--clicks', 'clicks.csv', '--chunk', '50']
-    """
-    from colabel import DataSettings
-
-    given, usual = data.as_dict(), DataSettings(source=data.source).as_dict()
-    flat: dict[str, Any] = {}
-    for key, value in given.items():
-        if value != usual[key]:
-            flat |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
-    return same_data(
-        data.source, [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flat.items()]
-    )
 
 
 def unused_file(name: str) -> str:

@@ -51,6 +51,7 @@ def serve_command(
       colabel serve runs/mine --no-open --port 9000
     """
     from colabel import open_run
+    from colabel.pipeline.judging import guidelines as read_guidelines
 
     try:
         from colabel.serve import serve
@@ -63,7 +64,7 @@ def serve_command(
         port=port,
         token=token,
         double=double / 100,
-        guidelines=run.guidelines(guidelines),
+        guidelines=read_guidelines(run, guidelines),
         open_browser=not no_open,
         told=lambda address: emit(f"Serving {folder} at {address}\nStop it with Ctrl+C; every verdict is kept."),
     )
@@ -112,6 +113,8 @@ def judge_command(
     from colabel.labels.agreement import PEOPLE, agreements
     from colabel.labels.programs import program_name
     from colabel.labels.verdict_files import user_name
+    from colabel.pipeline.judging import ask_judge, use_verdicts
+    from colabel.pipeline.judging import guidelines as read_guidelines
 
     if (table is None) == (command is None):
         raise click.UsageError("give a FILE or --command, one of them")
@@ -119,7 +122,8 @@ def judge_command(
     if command is not None:
         judge = program_name(command, judge)
         with terminal_progress() as progress:
-            new = run.ask(command, judge, limit=limit, guidelines=guidelines, timeout=timeout, progress=progress)
+            text = read_guidelines(run, guidelines)
+            new = ask_judge(run, command, judge, limit=limit, text=text, timeout=timeout, progress=progress)
     else:
         judge = judge or user_name()
         new = run.judge(table, judge)
@@ -133,7 +137,7 @@ def judge_command(
                 f"people decided {one.pairs:,} of these pairs as well: the same on {one.same:,} (κ = {kappa}); of "
                 f"{one.yes:,} that it finds relevant, they find {one.yes_right:,} so"
             )
-    emit(options.next_command(*run.use_verdicts))
+    emit(options.next_command(*use_verdicts(run)))
 
 
 @click.command("labels")
@@ -141,8 +145,7 @@ def judge_command(
 @click.option("--out", required=True, type=_FILE, help="File to write.")
 @click.option("--with-labels", is_flag=True, help="Put the visible labels of the collection into it as well.")
 @click.option("--programs", is_flag=True, help="Also what programs judged, about pairs that no person has judged.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool, force: bool) -> None:
+def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool) -> None:
     """Write the verdicts of a run as labels.
 
     OUT ends in .qrels (TREC), .tsv (BEIR), or .jsonl, which holds every verdict with its judge and time. Where judges
@@ -153,8 +156,8 @@ def labels_command(folder: Path, out: Path, with_labels: bool, programs: bool, f
     from colabel import open_run
     from colabel.labels import write_verdicts
 
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; choose another name, or replace it with --force")
+    if out.exists():
+        raise UsageError(f"{out} exists; choose another name")
     run = open_run(folder)
     visible = run.dataset.source_labels("train") if with_labels else None
     count = write_verdicts(

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from colabel.cli import options
-from colabel.cli.options import DATASET_HELP, FOLDER, F, chosen_engine, loaded_dataset, next_command, recipe_settings
+from colabel.cli.options import DATASET_HELP, FOLDER, chosen_engine, loaded_dataset, next_command, recipe_settings
 from colabel.cli.output import emit, hit_lines, print_json, terminal_progress
 from colabel.errors import UsageError
 
 if TYPE_CHECKING:
     from colabel.index import Index
     from colabel.pipeline.folder import Run
-    from colabel.ranking import Hit, Ranker
+    from colabel.ranking import Hit
     from colabel.ranking.highlights import WordMatch
-    from colabel.settings import CollectiveSettings
 
 _RANKERS = ("hybrid", "student", "colbert", "prf", "bm25")
 _HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
@@ -115,32 +114,6 @@ _where_option = click.option(
 )
 
 
-def _prf_options(function: F) -> F:
-    """--prf and --beta."""
-    beta = click.option("--beta", type=click.FloatRange(min=0), help="β of --prf; default: collective.beta.")
-    prf = click.option(
-        "--prf",
-        type=click.Choice(["ranker", "reranker"]),
-        help="Expand each query with the collective centroids of its own top passages (ColBERT-PRF) and search again "
-        "(ranker), or only rescore the first candidates (reranker).",
-    )
-    return prf(beta(function))
-
-
-def _prf_ranker(
-    index: Index, prf: str | None, beta: float | None, settings: CollectiveSettings, **given: Any
-) -> Ranker | None:
-    """The ranker that --prf and --beta ask for; None without --prf."""
-    from colabel.collective import PrfRanker
-
-    if prf is None:
-        if beta is not None:
-            raise UsageError("--beta is the weight of --prf; add --prf ranker or --prf reranker")
-        return None
-    chosen = settings if beta is None else dataclasses.replace(settings, beta=beta)
-    return PrfRanker(index, chosen, rerank=prf == "reranker", **given)
-
-
 @click.command(
     "rank",
     help=f"""Rank passages for the queries of a split, with an index or with BM25.
@@ -151,7 +124,7 @@ def _prf_ranker(
 
       colabel rank my-collection/ --index my-index/ --split test --out runs/zero-shot
 
-      colabel rank my-collection/ --index my-index/ --prf ranker --beta 0.5 --out runs/colbert-prf
+      colabel rank my-collection/ --index my-index/ --prf ranker --set collective.beta=0.5 --out runs/colbert-prf
 
       colabel rank products.csv --bm25 --where "price < 30" --set data.queries=queries.jsonl --out runs/cheap""",
 )
@@ -159,7 +132,12 @@ def _prf_ranker(
 @click.option("--index", "index_folder", type=FOLDER, help="An index that `colabel index` wrote.")
 @click.option("--bm25", is_flag=True, help="Rank with BM25 instead of an index.")
 @options.split_option("test", "Whose queries are ranked.")
-@_prf_options
+@click.option(
+    "--prf",
+    type=click.Choice(["ranker", "reranker"]),
+    help="Expand each query with the collective centroids of its own top passages (ColBERT-PRF) and search again "
+    "(ranker), or only rescore the first candidates (reranker). β is collective.beta.",
+)
 @_where_option
 @options.out_option("Folder of the ranking.")
 def rank_command(
@@ -169,12 +147,12 @@ def rank_command(
     bm25: bool,
     split: str,
     prf: str | None,
-    beta: float | None,
     where: str,
     out: Path,
 ) -> None:
     """Thin call of :func:`colabel.rank`."""
     from colabel import Bm25, LateInteraction, rank
+    from colabel.collective import PrfRanker
     from colabel.data.metadata import Metadata
     from colabel.index.living import LivingIndex
 
@@ -192,8 +170,10 @@ def rank_command(
             index = engine.open_index(index_folder, loaded.passages)
             if not isinstance(index, LivingIndex):  # it ranks its own passages
                 index.check_collection(loaded.passages)
-            expanded = _prf_ranker(index, prf, beta, recipe.collective, seed=recipe.seed, progress=progress)
-            ranker = expanded or LateInteraction(index, progress=progress)
+            ranker = LateInteraction(index, progress=progress)
+            if prf:
+                how: Any = {"rerank": prf == "reranker", "seed": recipe.seed, "progress": progress}
+                ranker = PrfRanker(index, recipe.collective, **how)
             only = index.where(where) if where else None
         ranking = rank(ranker, loaded.split_queries(split), out, depth=recipe.rank.depth, only=only, progress=progress)
     emit(f"{ranking.run_file}: {len(ranking):,} queries")
@@ -208,8 +188,8 @@ def rank_command(
 @click.option(
     "--ranker",
     type=click.Choice(_RANKERS),
-    help="What searches a run: its student and BM25 together (hybrid, the default), its student alone, θ (colbert), or "
-    "BM25.",
+    help="What searches a run: its student and BM25 together (hybrid, the default), its student alone, θ (colbert), θ "
+    "with ColBERT-PRF, or BM25. An index is searched by colbert or prf.",
 )
 @click.option(
     "--min-probability",
@@ -217,19 +197,10 @@ def rank_command(
     default=0.0,
     help="Leave out what is less likely to be relevant, with a run; so nothing may be found.",
 )
-@_prf_options
 @_where_option
 @options.json_option
 def search_command(
-    folder: Path,
-    text: str | None,
-    count: int,
-    ranker: str | None,
-    min_probability: float,
-    prf: str | None,
-    beta: float | None,
-    where: str,
-    as_json: bool,
+    folder: Path, text: str | None, count: int, ranker: str | None, min_probability: float, where: str, as_json: bool
 ) -> None:
     """Search with a run, or in an index, and show rank, score, id, title, text and which words matched.
 
@@ -240,38 +211,34 @@ def search_command(
 
       colabel search runs/mine "how are glacier caves formed" -k 5
 
-      colabel search runs/mine --ranker bm25
-
-      colabel search runs/mine "how are glacier caves formed" --min-probability 0.5
-
-      colabel search my-index/ "how are glacier caves formed" --prf ranker --beta 0.5
+      colabel search runs/mine "how are glacier caves formed" --ranker prf --min-probability 0.5
 
       colabel search my-index/ "blue shirt" --where "brand = 'Acme' and price < 30"
     """
     from colabel import CollectiveSettings, Index, open_run, search
+    from colabel.collective import PrfRanker
 
-    if ranker and (prf or not options.is_run(folder)):
-        raise UsageError("--ranker chooses what searches a run; with an index or --prf, leave it out")
-    if min_probability and (prf or not options.is_run(folder)):
-        raise UsageError("--min-probability needs the folder of a run, whose labels it was fitted to, and no --prf")
     run = open_run(folder) if options.is_run(folder) else None
+    if run is None and ranker not in (None, "colbert", "prf"):
+        raise UsageError(f"an index is searched by colbert or prf; --ranker {ranker} needs the folder of a run")
+    if run is None and min_probability:
+        raise UsageError("--min-probability needs the folder of a run, whose labels it was fitted to")
     index = Index.open(folder) if run is None else run.index
-    settings = CollectiveSettings() if run is None else run.recipe.collective
-    chosen = _prf_ranker(index, prf, beta, settings, strict=True)
     for question in _questions() if text is None else (text,):
-        if run is not None and chosen is None:
+        if run is not None:
             how: Any = {"ranker": ranker or _RANKERS[0], "where": where, "min_probability": min_probability}
             hits = run.search(question, min(count, len(index.store)), **how).hits()
         else:
+            chosen = PrfRanker(index, CollectiveSettings(), strict=True) if ranker == "prf" else None
             hits = search(index, question, count, ranker=chosen, where=where)
         matches = _matches(index, run, ranker, question, hits[:_HIGHLIGHTED])
         matches += [[] for _ in hits[_HIGHLIGHTED:]]
+        shown = list(zip(hits, matches, strict=True))
         if as_json:
-            shown = zip(hits, matches, strict=True)
             print_json([{**hit.as_dict(), "matches": [dataclasses.asdict(one) for one in held]} for hit, held in shown])
             continue
         lines = []
-        for hit, held in zip(hits, matches, strict=True):
+        for hit, held in shown:
             lines += [*hit_lines(hit), *([f"     matched: {', '.join(map(str, held))}"] if held else [])]
         emit("\n".join(lines) or f"nothing {'relevant ' * bool(min_probability)}was found")
 
@@ -287,7 +254,7 @@ def _matches(
         return shared_words(question, hits, language)
     if run is None:
         return highlights(index, index.encoder, question, hits, language)
-    if ranker == "colbert":
+    if ranker in ("colbert", "prf"):
         return highlights(run.theta_index, run.theta_index.encoder, question, hits, language)
     return highlights(index, run.late.encoder, question, hits, language)
 

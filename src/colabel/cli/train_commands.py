@@ -147,7 +147,7 @@ def _run_table(evaluation: Evaluation, baseline: str = "colbert") -> str:
 @options.out_option(RUN_OUT)
 def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
     """Thin call of :func:`colabel.pipeline.run.train`."""
-    from colabel.pipeline import train
+    from colabel.pipeline.run import train
     from colabel.pipeline.stages import uses_checkpoint
     from colabel.train import is_main_process
 
@@ -180,7 +180,7 @@ def train_command(dataset: str, overrides: tuple[str, ...], out: Path) -> None:
 @options.out_option(RUN_OUT)
 def distil_command(dataset: str, overrides: tuple[str, ...], teacher: str, out: Path) -> None:
     """Thin call of :func:`colabel.pipeline.run.distil_student`."""
-    from colabel.pipeline import distil_student
+    from colabel.pipeline.run import distil_student
     from colabel.train import is_main_process
 
     recipe = recipe_settings(dataset, overrides)
@@ -215,8 +215,8 @@ def curve_command(
     dataset: str, out: Path | None, overrides: tuple[str, ...], minutes: float | None, as_json: bool
 ) -> None:
     """Thin call of :func:`colabel.pipeline.curve.curve`."""
-    from colabel.pipeline import open_run
     from colabel.pipeline.curve import curve
+    from colabel.pipeline.folder import open_run
 
     if options.is_run(dataset):
         if out is not None or overrides:

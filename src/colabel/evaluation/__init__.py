@@ -1,7 +1,7 @@
 """How good rankings and labels are, how sure that is, and how long an answer takes."""
 
-from colabel.evaluation.comparison import Comparison, Spread, compare, merge_seeds, seed_groups, values_by_seed
-from colabel.evaluation.evaluations import Evaluation, evaluate, evaluate_qrels, read_run_file, write_per_query
+from colabel.evaluation.comparison import Comparison, compare, merge_seeds, values_by_seed
+from colabel.evaluation.evaluations import Evaluation, evaluate, evaluate_qrels, read_run_file
 from colabel.evaluation.hidden_labels import LabelQuality, label_quality, suggestion_precision
 from colabel.evaluation.precision_recall import Quality, precision_recall
 from colabel.evaluation.significance import Interval, PairedTest, bootstrap_mean, holm, paired_test
@@ -15,7 +15,6 @@ __all__ = [
     "PairedTest",
     "Quality",
     "ResponseTimes",
-    "Spread",
     "bootstrap_mean",
     "compare",
     "evaluate",
@@ -27,8 +26,6 @@ __all__ = [
     "precision_recall",
     "read_run_file",
     "response_times",
-    "seed_groups",
     "suggestion_precision",
     "values_by_seed",
-    "write_per_query",
 ]

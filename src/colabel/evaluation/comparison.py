@@ -6,25 +6,13 @@ A system trained with several seeds has a mean and a spread, and enters paired t
 from __future__ import annotations
 
 import dataclasses
-import re
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from colabel.errors import UsageError
 from colabel.evaluation.evaluations import Evaluation
-from colabel.evaluation.significance import (
-    Interval,
-    PairedTest,
-    Plain,
-    bootstrap_mean,
-    holm,
-    paired_tests,
-    samples_for,
-)
+from colabel.evaluation.significance import Interval, PairedTest, Plain, bootstrap_mean, holm, paired_tests, samples_for
 from colabel.measures import PerQuery, mean_values
-
-_FILE = r"(?:\.\w+)*(?:/run\.trec(?:\.gz)?)?"
-_NAMED = re.compile(r"(?P<system>.+)-seed-(?P<seed>\d+)(?P<ending>(?:\.\w+)*(?:/[^/]+)?)")
 
 Seeds = Mapping[str, Mapping[int, PerQuery]]
 """System → seed → values."""
@@ -193,70 +181,23 @@ def _check(systems: Sequence[str], evaluation: Evaluation, measure: str, baselin
             raise UsageError(f"'{system}' was not measured by '{measure}'; it was by {', '.join(known)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread(Plain):
-    """Values of several seeds: their mean and sample standard deviation (n − 1), which one seed does not have."""
-
-    mean: float
-    std: float | None
-    values: tuple[float, ...]
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation over seeds.
-
-    >>> spread([0.25, 0.5, 0.75])
-    Spread(mean=0.5, std=0.25, values=(0.25, 0.5, 0.75))
-    """
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
-
-
 def average_seeds(seeds: Sequence[PerQuery]) -> PerQuery:
     """Measure → query id → mean over seeds: the values with which a system of several seeds enters a paired test."""
-    averaged: PerQuery = {}
-    for measure, first in seeds[0].items():
-        for values in seeds[1:]:
-            if values.get(measure, {}).keys() != first.keys():
-                raise UsageError(f"the seeds of a system were not measured by '{measure}' on the same queries")
-        averaged[measure] = {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
-    return averaged
-
-
-def seed_groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """System → seed → name, of runs called as those of a study: NAME is the first seed of NAME-seed-1, NAME-seed-2 …
-
-    >>> seed_groups(["runs/a.trec", "runs/a-seed-1.trec", "runs/b"])
-    {'runs/a.trec': {0: 'runs/a.trec', 1: 'runs/a-seed-1.trec'}, 'runs/b': {0: 'runs/b'}}
-    """
-    groups: dict[str, dict[int, str]] = {}
-    for name in names:
-        found = _NAMED.fullmatch(name)
-        system, seed = (found["system"] + found["ending"], int(found["seed"])) if found else (name, 0)
-        known = groups.setdefault(system, {})
-        if seed in known:
-            raise UsageError(f"'{known[seed]}' and '{name}' are both seed {seed} of '{system}'; leave one out")
-        known[seed] = name
-    return groups
-
-
-def is_run_of(name: str, systems: Iterable[str]) -> bool:
-    """Whether a run has the name of one of some systems, in whatever folder and file format.
-
-    >>> [is_run_of(name, ["bm25"]) for name in ("runs/bm25", "bm25.trec.gz", "bm25/run.trec", "bm25/other.trec")]
-    [True, True, True, False]
-    """
-    return any(re.fullmatch(rf"(?:.*/)?{re.escape(system)}{_FILE}", name) for system in systems)
+    return {
+        measure: {query: statistics.fmean(values[measure][query] for values in seeds) for query in first}
+        for measure, first in seeds[0].items()
+    }
 
 
 def values_by_seed(
-    evaluation: Evaluation, groups: Mapping[str, Mapping[int, str]], seedless: Iterable[str] = ()
+    evaluation: Evaluation, groups: Mapping[str, Mapping[int, str]], seedless: Collection[str] = ()
 ) -> dict[str, dict[int, PerQuery]]:
-    """System → seed → values, from :func:`seed_groups`; a run of a ``seedless`` system stands for every seed."""
+    """System → seed → values, from system → seed → name; a run of a ``seedless`` system stands for every seed."""
     everywhere = sorted({seed for held in groups.values() for seed in held})
     return {
         name: {
             seed: evaluation.per_query[held.get(seed, next(iter(held.values())))]
-            for seed in (everywhere if is_run_of(name, seedless) else held)
+            for seed in (everywhere if name in seedless else held)
         }
         for name, held in groups.items()
     }
@@ -264,11 +205,10 @@ def values_by_seed(
 
 def merge_seeds(
     evaluation: Evaluation, groups: Mapping[str, Sequence[str]]
-) -> tuple[Evaluation, dict[str, dict[str, Spread]]]:
-    """An evaluation with one system per group, and group → measure → spread over seeds of the mean over queries.
+) -> tuple[Evaluation, dict[str, dict[str, float]]]:
+    """An evaluation with one system per group, and group → measure → standard deviation (n − 1) over several seeds.
 
     Args:
-        evaluation: holds every seed as a system of its own.
         groups: name of a system → names of its seeds in ``evaluation``; systems in no group are left out.
     """
 
@@ -292,7 +232,8 @@ def merge_seeds(
             name: tuple(evaluation.identities.get(seed, seed) for seed in seeds) for name, seeds in groups.items()
         },
     )
-    means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items()}
+    means = {name: [mean_values(seed) for seed in seeds] for name, seeds in values.items() if len(seeds) > 1}
     return merged, {
-        name: {measure: spread([mean[measure] for mean in held]) for measure in held[0]} for name, held in means.items()
+        name: {measure: statistics.stdev(mean[measure] for mean in held) for measure in held[0]}
+        for name, held in means.items()
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import math
 from array import array
@@ -12,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from colabel.artefacts import write_text
 from colabel.data import Dataset
 from colabel.data.load import EVERYTHING, collect_labels
 from colabel.data.scored_files import read_scores
@@ -192,9 +189,8 @@ def _evaluate(
 
 def _identity(scores: Mapping[str, float]) -> int:
     """The same number for the same passages with the same scores, in whatever order they stand."""
-    passages = sorted(scores)
-    values = array("d", (scores[passage] for passage in passages))  # Python's hashes of −1.0 and −2.0 are the same
-    return hash((tuple(passages), values.tobytes()))
+    values = array("d", (score for _, score in sorted(scores.items())))  # Python's hashes of −1.0 and −2.0 are the same
+    return hash((tuple(sorted(scores)), values.tobytes()))
 
 
 def _check_run(
@@ -231,20 +227,6 @@ def _check_run(
             log.warning("%s: %d of its %d passages are not in %s", name, unknown, len(found), about.dataset)
     if finds and not any(passage in held for query_id, held in labels.items() for passage in run.get(query_id, ())):
         log.warning("%s: none of its passages has a label; %s", name, _OTHER)
-
-
-def write_per_query(evaluation: Evaluation, path: Path) -> None:
-    """Write a TSV file with a line per query and system and a column per measure."""
-    measures = list(dict.fromkeys(name for values in evaluation.per_query.values() for name in values))
-    text = io.StringIO()
-    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(["query_id", "system", *measures, f"unjudged@{UNJUDGED_DEPTH}"])
-    for system, values in evaluation.per_query.items():
-        unjudged = evaluation.unjudged.get(system, {})
-        for query_id in dict.fromkeys(query for per_query in values.values() for query in per_query):
-            cells = [values[name].get(query_id, "") for name in measures]
-            writer.writerow([query_id, system, *cells, f"{unjudged.get(query_id, 0):g}"])
-    write_text(path, text.getvalue())
 
 
 def run_file(path: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from colabel.data import Dataset
 from colabel.data.splits import TRAIN, hidden_labels, stable_fraction
 from colabel.data.string_table import StringTable
 from colabel.errors import DataError
-from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, measured_grades
+from colabel.evaluation.precision_recall import CandidateList, Quality, grades_of, measured_grades, run_lists
 from colabel.evaluation.significance import Plain
-from colabel.measures import PerQuery, Run, measure_run, ranked
 from colabel.types import Qrels
 
 if TYPE_CHECKING:  # at run time where they are used: they bring torch, which `colabel evaluate` does not need
@@ -133,17 +132,6 @@ def drawn_queries(labels: Labels, dataset: Dataset, count: int) -> list[str]:
     return sorted(sorted(able, key=lambda query_id: stable_fraction(query_id, "quality 0"))[:count])
 
 
-def measure_split(dataset: Dataset, split: str, run: Run, measures: Sequence[str]) -> PerQuery:
-    """Measures of a ranking of a split's queries against all their labels, in training the hidden ones too."""
-    hidden = hidden_labels(dataset) if split == TRAIN else {}
-    labels = {
-        query_id: {**visible, **hidden.get(query_id, {})}
-        for query_id, visible in dataset.labels(split).items()
-        if query_id in run
-    }
-    return measure_run(labels, run, measures, relevant_from=dataset.relevant_from)
-
-
 def count_hidden(dataset: Dataset) -> int:
     """How many labels are hidden."""
     return sum(map(len, hidden_labels(dataset).values()))
@@ -160,37 +148,24 @@ def _hidden(dataset: Dataset) -> Qrels:
 
 
 def _lists(blocks: Iterator[LabelBlock], ids: StringTable, hidden: Qrels, dataset: Dataset) -> Iterator[CandidateList]:
-    """Candidate lists of the queries that have hidden labels."""
+    """Candidate lists of the queries that have hidden labels, without what is labelled."""
+    from colabel.labels.artefact import Flag
+
+    runs: dict[str, dict[str, dict[str, float]]] = {BASE: {}, TEACHER: {}}
     positives = dataset.positives(TRAIN)
     for block in blocks:
         for place, query_id in enumerate(block.query_ids):
-            if query_id in hidden:
-                visible = ids.rows(positives.get(query_id, ()))
-                yield _candidates(block, place, ids, hidden[query_id], visible)
-
-
-def _candidates(
-    block: LabelBlock, place: int, ids: StringTable, hidden: Mapping[str, int], visible: np.ndarray
-) -> CandidateList:
-    from colabel.labels.artefact import Flag
-
-    query_id, rows = block.query_ids[place], ids.first_of(block.rows[place])
-    labelled, hidden_rows = (block.flags[place] & Flag.LABELLED) != 0, ids.rows(hidden)
-    mixed = np.isin(rows, hidden_rows) & labelled
-    if mixed.any():
-        raise DataError(
-            f"passage '{ids[int(rows[mixed][0])]}' is labelled for query '{query_id}' in the labels and hidden in the "
-            "dataset; name the dataset with the same settings as for labelling"
-        )
-    kept = np.flatnonzero((rows >= 0) & ~labelled & ~np.isin(rows, visible))
-    scores = [getattr(block, name)[place][kept] for name in (BASE, TEACHER)]
-    if any(len(np.unique(values)) < len(values) for values in scores):  # equal ones as rankings put them
-        places = {ids[int(row)]: kept_place for row, kept_place in zip(rows[kept], kept, strict=True)}
-        kept = np.array([places[passage_id] for passage_id in ranked(dict.fromkeys(places, 0.0))], dtype=np.int64)
-    grade_of = dict(zip(hidden_rows.tolist(), hidden.values(), strict=True))
-    return CandidateList(
-        query_id,
-        np.array([grade_of.get(row, 0) for row in rows[kept].tolist()], dtype=np.int64),
-        {name: getattr(block, name)[place][kept].astype(np.float64) for name in (BASE, TEACHER)},
-        np.array(list(hidden.values()), dtype=np.int64),
-    )
+            if query_id not in hidden:
+                continue
+            rows, labelled = ids.first_of(block.rows[place]), (block.flags[place] & Flag.LABELLED) != 0
+            mixed = np.isin(rows, ids.rows(hidden[query_id])) & labelled
+            if mixed.any():
+                raise DataError(
+                    f"passage '{ids[int(rows[mixed][0])]}' is labelled for query '{query_id}' in the labels and hidden "
+                    "in the dataset; name the dataset with the same settings as for labelling"
+                )
+            kept = (rows >= 0) & ~labelled & ~np.isin(rows, ids.rows(positives.get(query_id, ())))
+            names = [ids[row] for row in rows[kept].tolist()]
+            for name, run in runs.items():
+                run[query_id] = dict(zip(names, getattr(block, name)[place][kept].tolist(), strict=True))
+    return run_lists(runs, hidden)

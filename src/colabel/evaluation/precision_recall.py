@@ -108,7 +108,6 @@ class Quality(Plain):
         relevant: relevant labels of ``queries`` and ``left_out``; ``found`` of them are candidates.
         recall: mean over those queries of the share of their relevant labels that are candidates.
         unscored: candidates that some system has no score for; no system is measured on them.
-        systems: name → how it does.
         differences: name of every system but the first → "AP" and "AUC" → it against the first.
     """
 
@@ -186,12 +185,11 @@ def precision_recall(
     of the relevant candidates, so every curve ends at 1.
 
     Args:
-        runs: system → query id → passage id → score.
         relevant_from: grades; default: all grades above 0 that occur in the labels. Grades at which no query has a
             relevant candidate are left out of the result.
         judged_only: leave out candidates without a judgement instead of counting them as not relevant.
     """
-    lists = list(_run_lists(runs, labels, judged_only))
+    lists = list(run_lists(runs, labels, judged_only=judged_only))
     if not lists:
         raise DataError("none of the queries of the runs has labels; are they of another split or collection?")
     return measured_grades(lists, grades_of(labels) if relevant_from is None else relevant_from, seed)
@@ -208,7 +206,8 @@ def grades_of(labels: Qrels, lowest: int = 1) -> list[int]:
     return sorted({grade for judged in labels.values() for grade in judged.values() if grade >= lowest})
 
 
-def _run_lists(runs: Mapping[str, Run], labels: Qrels, judged_only: bool) -> Iterator[CandidateList]:
+def run_lists(runs: Mapping[str, Run], labels: Qrels, *, judged_only: bool = False) -> Iterator[CandidateList]:
+    """The candidates of every query that has labels, in the order in which rankings put equal scores."""
     first, *others = runs
     for query_id in dict.fromkeys(query for run in runs.values() for query in run if query in labels):
         judged, answers = labels[query_id], runs[first].get(query_id, {})

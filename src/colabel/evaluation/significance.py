@@ -80,10 +80,8 @@ class PairedTest(Plain):
     """How a system does against another on the same queries.
 
     Attributes:
-        difference: mean of first − second over the queries, with its bootstrap interval.
         t_test: two-sided p-value of the paired t-test, or None where it is not defined.
         randomisation: two-sided p-value of the randomisation test, or None for a single query.
-        better, equal, worse: queries on which the first has the higher, same, lower value.
     """
 
     difference: Interval

@@ -17,6 +17,7 @@ from colabel.artefacts import write_text
 from colabel.errors import ArtefactError, UsageError
 from colabel.evaluation.comparison import Comparison, Pair, letter
 from colabel.evaluation.significance import Interval, PairedTest
+from colabel.evaluation.sweep import SweepPoint
 from colabel.evaluation.timing import ResponseTimes
 from colabel.measures import mean_values
 
@@ -48,19 +49,13 @@ class SystemResult(Record, frozen=True):
     """One system of the study and how it did.
 
     Attributes:
-        slug, title, group, beta, about: as in the registry of systems; systems of a group stand together.
         seeded: whether it draws at random; one run of a system that does not stands for every seed.
-        seeds: how many students were trained; figures are means over them.
-        means: measure → mean over queries (and seeds) on the study's split.
-        intervals: measure → bounds of the bootstrap interval of the mean.
         spread: measure → standard deviation over seeds; absent for one seed.
         judged_only: measure → mean with passages without a judgement taken out of the run first.
         unjudged_share: of the passages in the top 10 of all queries, the share without a judgement.
         unanswered: queries that it, or one of its seeds, finds no passage for.
         seconds: "annotation", "training" or any other part of the work → seconds.
-        pairs: query–passage pairs that the teacher labelled.
         encoder_passes: texts (or pairs of texts) that went through a transformer for the labels.
-        failed: why there are no figures, as one sentence; None where there are.
     """
 
     slug: str
@@ -81,15 +76,6 @@ class SystemResult(Record, frozen=True):
     pairs: int | None = None
     encoder_passes: int | None = None
     failed: str | None = None
-
-
-class FeedbackGain(Record, frozen=True):
-    """What feedback from the top passages brings on the queries of a split: ColBERT-PRF less ColBERT in the study's
-    first measure, ColBERT's own value, and the share of the feedback passages that are relevant."""
-
-    gain: Interval
-    plain: Interval
-    precision: Interval
 
 
 class TeacherQuality(Record, frozen=True):
@@ -121,7 +107,6 @@ class QualitySet(Record, frozen=True):
     """Teachers on the same candidates of the same queries.
 
     Attributes:
-        title: which queries, and what counts as relevant.
         teachers: teacher → grade (as text) from which passages count as relevant → how its scores rank them.
         coverage: grade → what the candidates hold.
     """
@@ -131,24 +116,12 @@ class QualitySet(Record, frozen=True):
     coverage: Mapping[str, Coverage] = {}
 
 
-class SweepSetting(Record, frozen=True):
-    """One setting of (f_p, f_c, f_e, β) and its measures."""
-
-    feedback_passages: int
-    clusters: int
-    centroids: int
-    beta: float
-    measures: Figures
-
-
 class ExamplePassage(Record, frozen=True):
     """A passage whose label changed.
 
     Attributes:
         title, text: empty where the study keeps ids and figures only.
         before, after: its rank by φ, None where it is beyond the candidates, and by the teacher score.
-        labelled: whether it has a (visible) label.
-        hidden_positive: whether its positive label was hidden.
         matched: tokens of the expansion that it matches, as WordPiece writes them ("ice", "##berg").
     """
 
@@ -187,7 +160,6 @@ class Ratio(Record, frozen=True):
         annotation, overall: for equal numbers of labelled pairs, counted as in the paper.
         annotation_as_run, overall_as_run: for the pairs that each of the two labelled.
         factor: what ``slug``'s seconds of annotation were multiplied by to have equal numbers of pairs.
-        paper_annotation, paper_overall: what the paper reports.
     """
 
     slug: str
@@ -233,21 +205,12 @@ class StudyDocument(Record, frozen=True):
         measures: in the order of the tables; the first is the one that plots of a single measure show.
         systems: in the order of tables, letters and plots, those of a group together; failed ones included.
         reference: slug of the system that differences and scatter plots are against.
-        student: slug of the student that the study is about.
-        relevant_from: grade from which passages count as relevant.
         without_relevant: queries that have no such passage, which count 0 for every system in binary measures.
         per_query: slug → measure → query id → value, the mean over seeds.
         per_seed: slug → seed (as text) → the same of that seed, for systems of several seeds.
         comparisons: measure → tests between systems, which go by their slugs.
-        new_queries: the first measure over test queries that training does not resemble.
-        label_quality: how the scores of teachers rank relevant passages, for each choice of queries.
         suggestions: order of suggested labels → "1", "2", "5" times as many as queries → precision.
-        prf_gain: split → gain of ColBERT-PRF over ColBERT, and how good its feedback is.
-        recipe: the TOML text.
-        models: what a model is for, as "encoder" → its name.
-        collective: the settings of collective knowledge, defaults included.
         seconds: stage → seconds, in the order in which they ran.
-        notes: sentences that a reader must know.
     """
 
     name: str
@@ -266,8 +229,7 @@ class StudyDocument(Record, frozen=True):
     new_queries: tuple[NewQueries, ...] = ()
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = {}
-    prf_gain: Mapping[str, FeedbackGain] = {}
-    sweep: tuple[SweepSetting, ...] = ()
+    sweep: tuple[SweepPoint, ...] = ()
     examples: tuple[Example, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     recipe: str = ""

@@ -23,6 +23,7 @@ from colabel.errors import ColabelError
 from colabel.evaluation import Evaluation, bootstrap_mean, compare, evaluate, merge_seeds, values_by_seed
 from colabel.evaluation.hidden_labels import count_hidden
 from colabel.evaluation.novelty import novel_queries
+from colabel.evaluation.sweep import SweepPoint
 from colabel.evaluation.timing import ResponseTimes, response_times_of
 from colabel.findings.records import (
     DatasetSummary,
@@ -31,10 +32,9 @@ from colabel.findings.records import (
     Ratio,
     Setting,
     StudyDocument,
-    SweepSetting,
     SystemResult,
 )
-from colabel.findings.teacher_quality import examples, label_findings, prf_gain
+from colabel.findings.teacher_quality import examples, label_findings
 from colabel.measures import PerQuery, Run
 from colabel.settings import CollectiveSettings, Recipe
 from colabel.systems import System, parse_system
@@ -66,11 +66,9 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     missed: list[str] = []
     quality, suggestions = optional_section("the quality of labels", lambda: label_findings(study), missed) or ((), {})
     verdicts = optional_section("whether cross-encoders beat θ", lambda: _cross_encoder_notes(study), missed) or ()
-    gains = optional_section("the gain of feedback", lambda: prf_gain(study), missed) or {}
     document = measured(study, recipe_text, missed)  # after all pairs are scored: costs go by the time that a pair took
     return replace(
         document,
-        prf_gain=gains,
         sweep=optional_section("the sweep", lambda: _sweep(study), missed) or (),
         examples=optional_section("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
@@ -123,8 +121,6 @@ def compared(
 
     Args:
         runs: slug → seed → run; a system without one is shown as failed.
-        seed: of intervals and tests.
-        failed: slug → why it has no run.
     """
     groups = {slug: {number: f"{slug}/{number}" for number in seeds} for slug, seeds in runs.items()}
     every = {groups[slug][number]: run for slug, seeds in runs.items() for number, run in seeds.items()}
@@ -140,7 +136,7 @@ def compared(
             replace(
                 one,
                 seeds=len(runs[one.slug]),
-                spread={name: found.std for name, found in spreads[one.slug].items() if found.std is not None},
+                spread=spreads.get(one.slug, {}),
                 judged_only=judged.means[one.slug],
             )
             if one.slug in runs
@@ -169,8 +165,6 @@ def evaluated(
 
     Args:
         seeds: slug → seed → values, where some systems have several.
-        seed: of intervals and tests.
-        failed: slug → why it is not in the evaluation.
         student: slug of the system that the report is about; default: the first collective student.
     """
     groups = list(dict.fromkeys(system.group for system in systems))
@@ -307,10 +301,10 @@ def _cross_encoder_notes(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for one in finished for note in study.cross_encoder_verdicts(one)))
 
 
-def _sweep(study: Study) -> tuple[SweepSetting, ...]:
+def _sweep(study: Study) -> tuple[SweepPoint, ...]:
     if not study.recipe.study.sweep or DEV not in study.dataset.splits or not study.has_theta:
         return ()
-    return tuple(SweepSetting(**point.as_dict()) for point in study.sweep())
+    return tuple(study.sweep())
 
 
 def ratios(systems: Sequence[SystemResult]) -> tuple[Ratio, ...]:

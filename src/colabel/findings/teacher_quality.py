@@ -10,36 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from colabel.collective import Knowledge, PrfRanker, collect
+from colabel.collective import Knowledge, collect
 from colabel.data import Dataset
-from colabel.data.splits import TEST, TRAIN, stable_fraction
+from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
-from colabel.evaluation import Quality, bootstrap_mean, precision_recall, suggestion_precision
-from colabel.evaluation.hidden_labels import (
-    BASE,
-    TEACHER,
-    drawn_queries,
-    hidden_positives,
-    label_quality,
-    measure_split,
-)
-from colabel.findings.records import (
-    Coverage,
-    Example,
-    ExamplePassage,
-    FeedbackGain,
-    Figures,
-    QualitySet,
-    TeacherQuality,
-)
+from colabel.evaluation import Quality, precision_recall, suggestion_precision
+from colabel.evaluation.hidden_labels import BASE, TEACHER, drawn_queries, hidden_positives, label_quality
+from colabel.findings.records import Coverage, Example, ExamplePassage, Figures, QualitySet, TeacherQuality
 from colabel.index import Index
 from colabel.labels import Flag, LabelBlock, Labels, find_missing
-from colabel.measures import Run
 from colabel.progress import SILENT, Progress
-from colabel.ranking import Ranker, rank
 from colabel.settings import CollectiveSettings
-from colabel.systems import System, parse_system
-from colabel.systems.registry import THETA
+from colabel.systems import System
 from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
 
 Study = Any
@@ -48,7 +30,6 @@ QUALITY_QUERIES = 50
 """Queries on which teachers are measured where cross-encoders take part, whose scores take long."""
 EXAMPLES = 5
 """Queries that the report shows."""
-_GAIN_QUERIES, _GAIN_DEPTH = 1000, 100
 _SHOWN = 4  # passages of an example
 _TOP = 3
 PHI = "φ, θ's own score"
@@ -241,42 +222,6 @@ def _block(labels: Labels, query_ids: Sequence[str], teacher: Teacher | None = N
     if teacher is not None:
         scores = teacher.scores(query_ids, rows.astype(np.int64))
     return LabelBlock(list(query_ids), rows, scores, base, flags)
-
-
-def prf_gain(study: Study) -> dict[str, FeedbackGain]:
-    """ColBERT-PRF's gain over ColBERT, re-ranking the top 100 with feedback from the top f_p, on train and on test.
-
-    Labels take no part in the feedback of either. Training queries are measured against all their labels, hidden ones
-    too: test queries have all of theirs. Measured where the study has a row of ColBERT-PRF: it ranks every query twice.
-    """
-    if not study.has_theta or not any(system.betas and not system.student for system in study.systems):
-        return {}
-    dataset, seed, settings = study.dataset, study.recipe.seed, study.recipe.collective
-    plain = study.ranker(parse_system(THETA))
-    prf = PrfRanker(study.index(), settings, rerank=True, seed=seed)
-    measure, precision = study.recipe.study.measures[0], f"P@{settings.feedback_passages}"
-    gains = {}
-    for split in (TRAIN, TEST):
-        if split not in dataset.splits:
-            continue
-        before, after = (_drawn_run(study, ranker, split) for ranker in (plain, prf))
-        values, others = (measure_split(dataset, split, run, (measure, precision)) for run in (before, after))
-        columns = (
-            [others[measure][query] - values[measure][query] for query in before],
-            [values[measure][query] for query in before],
-            [values[precision][query] for query in before],
-        )
-        gains[split] = FeedbackGain(*(bootstrap_mean(column, seed=seed) for column in columns))
-    return gains
-
-
-def _drawn_run(study: Study, ranker: Ranker, split: str) -> Run:
-    """A ranking of a split's queries, of some drawn by their ids where there are many."""
-    queries = study.dataset.split_queries(split)
-    drawn = set(sorted(queries, key=lambda query_id: stable_fraction(query_id, "gain"))[:_GAIN_QUERIES])
-    chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    out = study.out / "gain" / f"{ranker.name}-{split}"
-    return rank(ranker, chosen, out, depth=_GAIN_DEPTH, progress=study.progress).run()
 
 
 def examples(study: Study) -> tuple[Example, ...]:

@@ -1,12 +1,9 @@
 """The label artefact: one format for every teacher, its figures, its exports, and labels that seem to be missing."""
 
-from colabel.labels.artefact import Flag, LabelBlock, Labels, QueryLabels, open_labels
+from colabel.labels.artefact import Flag, LabelBlock, Labels, QueryLabels, open_labels, probabilities
 from colabel.labels.export import FORMATS, export_labels
 from colabel.labels.labelling import label
 from colabel.labels.missing import ORDERS, MissingLabel, find_missing, missing_labels
-
-from colabel.labels.missing import check_missing_file, remembered_knowledge, write_missing  # isort: skip
-from colabel.labels.statistics import LabelReport, probabilities, report_labels
 from colabel.labels.verdict_files import read_review, write_verdicts
 from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide, of_people
 
@@ -16,14 +13,12 @@ __all__ = [
     "Applied",
     "Flag",
     "LabelBlock",
-    "LabelReport",
     "Labels",
     "MissingLabel",
     "QueryLabels",
     "Verdict",
     "VerdictStore",
     "apply_verdicts",
-    "check_missing_file",
     "decide",
     "export_labels",
     "find_missing",
@@ -33,8 +28,5 @@ __all__ = [
     "open_labels",
     "probabilities",
     "read_review",
-    "remembered_knowledge",
-    "report_labels",
-    "write_missing",
     "write_verdicts",
 ]

@@ -17,8 +17,7 @@ from colabel.data import Dataset
 from colabel.data.scored_files import run_line
 from colabel.data.text_lines import qrel_lines
 from colabel.errors import ArtefactError, UsageError
-from colabel.labels.artefact import Flag, LabelBlock, Labels
-from colabel.labels.statistics import missing_ranks, probabilities
+from colabel.labels.artefact import Flag, LabelBlock, Labels, missing_ranks, probabilities
 from colabel.progress import SILENT, Progress, track
 from colabel.types import ScoredPassage
 
@@ -212,17 +211,15 @@ def _write_trec(space: Workspace, labels: Labels, blocks: Iterable[LabelBlock], 
             for query_id, rows, teacher in zip(block.query_ids, block.rows, block.teacher, strict=True):
                 scored = np.isfinite(teacher)
                 ids = [labels.passage_ids[row] for row in rows[scored].tolist()]
-                ranked = sorted(zip(teacher[scored].tolist(), ids, strict=True), key=_run_order, reverse=True)
+                ranked = sorted(zip(teacher[scored].tolist(), map(str.encode, ids), strict=True), reverse=True)
                 pairs += len(ranked)
                 for rank, (score, passage_id) in enumerate(ranked, start=1):
-                    file.write(run_line(ScoredPassage(query_id, passage_id, rank, score), labels.teacher) + "\n")
+                    file.write(
+                        run_line(ScoredPassage(query_id, passage_id.decode(), rank, score), labels.teacher) + "\n"
+                    )
     with space.file("qrels.trec") as path, path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(qrel_lines(dataset.labels(labels.split)))
     return pairs
-
-
-def _run_order(pair: tuple[float, str]) -> tuple[float, bytes]:
-    return pair[0], pair[1].encode("utf-8")
 
 
 def _write_hf(space: Workspace, examples: Iterable[TrainingExample], dataset: Dataset, passages: int) -> None:

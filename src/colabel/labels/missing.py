@@ -11,8 +11,8 @@ ordered by
 **The default is ``standout``**: how far a passage stands out from the query's other candidates, in units of what the
 query weighs. φ₁ grows with the query's tokens and not with the teacher, so long queries do not win by length. For
 teachers whose scores do not grow with the query, such as cross-encoders, ``deviation`` is the order; elsewhere it also
-lifts the best passage of a query for which nothing is relevant. The distance to the labelled passage (``margin``) is a
-filter and no order: it says more about that passage than about the unlabelled one.
+lifts the best passage of a query for which nothing is relevant. The distance to the labelled passage (``margin``) is
+shown and no order: it says more about that passage than about the unlabelled one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ import torch
 from colabel.artefacts import write_text
 from colabel.collective.expansion import expansion_weights
 from colabel.data import Dataset
-from colabel.data.text_lines import qrel_lines
 from colabel.errors import ArtefactError, ColabelError, UsageError
-from colabel.labels.artefact import LabelBlock, Labels
+from colabel.labels.artefact import LabelBlock, Labels, best_labelled, missing_ranks, unlabelled
 from colabel.labels.export import check_dataset
-from colabel.labels.statistics import best_labelled, missing_ranks, unlabelled
-from colabel.types import Qrels
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Knowledge
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ORDERS = ("standout", "deviation")
-_KINDS = (".tsv", ".jsonl", ".json", ".qrels")
 _SNIPPET = 300
 _BATCH = 256  # passages explained at once
 _PLACE = np.dtype([("value", np.float64), ("block", np.int64), ("place", np.int64)])
@@ -115,7 +111,6 @@ def missing_labels(
     *,
     limit: int = 100,
     order: str = ORDERS[0],
-    margin: float | None = None,
     judged: Collection[tuple[str, str]] = (),
 ) -> list[MissingLabel]:
     """The ``limit`` unlabelled passages of the dataset that look most relevant, best first, with texts and reasons.
@@ -125,7 +120,7 @@ def missing_labels(
     check_dataset(labels, dataset)
     if knowledge is not None:
         check_knowledge(labels, knowledge)
-    found = find_missing(labels, dataset, limit=limit, order=order, margin=margin, judged=judged)
+    found = find_missing(labels, dataset, limit=limit, order=order, judged=judged)
     origin = labels.origin()
     reasons = [()] * len(found) if knowledge is None else explain(knowledge, found, origin.beta, origin.scale)
     passages = [dataset.passages[pair.row] for pair in found]
@@ -137,13 +132,7 @@ def missing_labels(
 
 
 def find_missing(
-    labels: Labels,
-    dataset: Dataset,
-    *,
-    limit: int,
-    order: str = ORDERS[0],
-    margin: float | None = None,
-    judged: Collection[tuple[str, str]] = (),
+    labels: Labels, dataset: Dataset, *, limit: int, order: str = ORDERS[0], judged: Collection[tuple[str, str]] = ()
 ) -> list[MissingPair]:
     """The ``limit`` unlabelled pairs of the whole dataset that look most relevant, best first.
 
@@ -151,9 +140,6 @@ def find_missing(
     of queries and candidates. Memory is that of ``limit`` pairs and one block.
 
     Args:
-        order: one of ``ORDERS``.
-        margin: leave out passages whose teacher score is not at least this much above (below, if negative) that of
-            the query's best labelled passage.
         judged: pairs of query and passage id that people have judged since; they are left out as well.
     """
     if limit < 1:
@@ -162,8 +148,6 @@ def find_missing(
     best = np.zeros(0, dtype=_PLACE)
     for number, block in enumerate(labels.blocks()):
         values = order_values(block, order)
-        if margin is not None:
-            values[~(_margins(block) >= margin)] = -np.inf
         for place, query_id in enumerate(block.query_ids):
             known = [*visible.get(query_id, ()), *dataset.trusted.get(query_id, ())]
             known_rows = labels.passage_ids.all_of(labels.passage_ids.rows(known))
@@ -293,33 +277,21 @@ def snippet(text: str) -> str:
     return flat if len(flat) <= _SNIPPET else flat[: _SNIPPET - 2].rsplit(" ", 1)[0] + " …"
 
 
-def check_missing_file(path: Path | None, *, with_labels: bool = False, force: bool = False) -> None:
-    """Refuse a file that suggestions cannot be written to, before any work is done; ``force`` replaces any file."""
-    if path is not None and path.suffix.lower() not in _KINDS:
-        raise UsageError(f"{path}: suggestions are written as .tsv, .jsonl, .json or .qrels; use one of these endings")
-    if with_labels and (path is None or path.suffix.lower() != ".qrels"):
-        raise UsageError("visible labels can stand in a .qrels file only; give such a file as output")
-    if path is not None and path.exists() and not force:
-        raise UsageError(f"{path} exists and may hold judgements or notes; choose another name, or replace it (force)")
+def check_missing_file(path: Path) -> None:
+    """Refuse a file that suggestions cannot be written to, before any work is done."""
+    if path.suffix.lower() not in (".tsv", ".jsonl"):
+        raise UsageError(
+            f"{path}: suggestions are written as .tsv or .jsonl; judge them, and `colabel labels` makes labels of them"
+        )
+    if path.exists():
+        raise UsageError(f"{path} exists and may hold judgements or notes; choose another name")
 
 
-def write_missing(
-    found: Sequence[MissingLabel], path: Path, *, grade: int = 1, visible: Qrels | None = None, force: bool = False
-) -> None:
-    """Write suggestions to a file, whole or not at all; its name ends in .tsv, .jsonl, .json or .qrels.
-
-    A .qrels file is a TREC label file in which every suggestion has ``grade``; with ``visible`` it starts with those
-    labels, so that it can stand in for them. A file that exists is replaced with ``force`` only.
-    """
-    check_missing_file(path, with_labels=visible is not None, force=force)
-    kind = path.suffix.lower()
-    if kind == ".qrels":
-        text = "".join(qrel_lines(visible or {}))
-        text += "".join(line for one in found for line in qrel_lines({one.query_id: {one.passage_id: grade}}))
-    elif kind == ".jsonl":
+def write_missing(found: Sequence[MissingLabel], path: Path) -> None:
+    """Write suggestions to a new file, whole or not at all; its name ends in .tsv or .jsonl."""
+    check_missing_file(path)
+    if path.suffix.lower() == ".jsonl":
         text = "".join(json.dumps(label.as_dict(), ensure_ascii=False) + "\n" for label in found)
-    elif kind == ".json":
-        text = json.dumps([label.as_dict() for label in found], indent=2, ensure_ascii=False) + "\n"
     else:
         rows = [label.as_dict() | {"reasons": reason_text(label.reasons)} for label in found]
         lines = [[*_COLUMNS, "verdict"], *([*(_cell(row[name]) for name in _COLUMNS), ""] for row in rows)]

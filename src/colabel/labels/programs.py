@@ -13,15 +13,15 @@ import contextlib
 import json
 import logging
 import os
-import queue
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from colabel.errors import DataError, UsageError
 from colabel.labels.verdict_files import parse_record
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT = 300.0
 """Seconds without an answer after which a program is stopped: a model may have to be loaded first."""
+_KEPT = "what it said before is kept: repeat the command to go on"
 _HOPELESS = 20  # lines that say nothing, before any that does, after which nothing good will come
 
 
@@ -121,69 +122,44 @@ def _words(command: str) -> list[str]:
 
 
 def _talk(command: str, questions: Sequence[Question], guidelines: str, timeout: float) -> Iterator[bytes]:
-    """Lines that a program writes while it is sent the questions; it is ended with its children, whatever happens."""
+    """Lines that a program writes; it is ended with its children, whatever happens."""
     words = _words(command)
+    with tempfile.TemporaryFile() as asked:  # a file and no pipe: a program reads it as slowly as it likes
+        for one in questions:
+            asked.write(json.dumps({**vars(one), "guidelines": guidelines}, ensure_ascii=False).encode() + b"\n")
+        asked.seek(0)
+        try:
+            process = subprocess.Popen(words, stdin=asked, stdout=subprocess.PIPE, start_new_session=True)
+        except OSError as error:
+            raise UsageError(f"the program '{words[0]}' cannot be started ({error.strerror})") from None
+    written, silent = cast("IO[bytes]", process.stdout), threading.Event()
+
+    def end() -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def stop() -> None:
+        silent.set()
+        end()
+
     try:
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        raise UsageError(f"the program '{words[0]}' cannot be started ({error.strerror})") from None
-    sent, got = process.stdin, process.stdout
-    if sent is None or got is None:
-        raise UsageError(f"the program '{words[0]}' has no input or output")
-    found: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
-    ended = threading.Event()
-    threads = [
-        threading.Thread(target=_send, args=(sent, questions, guidelines), daemon=True),
-        threading.Thread(target=_receive, args=(got, found, ended), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while (line := _next(found, timeout, words[0])) is not None:
+        while True:
+            watch = threading.Timer(timeout, stop)
+            watch.start()
+            line = written.readline()
+            watch.cancel()
+            if not line:
+                break
             if line.strip():
                 yield line
+        if silent.is_set():
+            raise DataError(f"the program '{words[0]}' wrote nothing for {timeout:g} s and was stopped; {_KEPT}")
         code = process.wait(timeout=timeout)
         if code != 0:
             raise DataError(f"the program '{words[0]}' ended with code {code}; {_KEPT}")
     except subprocess.TimeoutExpired:
         raise DataError(f"the program '{words[0]}' closed its output and did not end in {timeout:g} s") from None
     finally:
-        ended.set()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end()
         process.wait()
-        for thread in threads:
-            thread.join(timeout=5)
-        got.close()
-
-
-_KEPT = "what it said before is kept: repeat the command to go on"
-
-
-def _next(found: queue.Queue[bytes | None], timeout: float, name: str) -> bytes | None:
-    try:
-        return found.get(timeout=timeout)
-    except queue.Empty:
-        raise DataError(f"the program '{name}' wrote nothing for {timeout:g} s and was stopped; {_KEPT}") from None
-
-
-def _send(sent: IO[bytes], questions: Sequence[Question], guidelines: str) -> None:
-    with contextlib.suppress(OSError):  # a program may end, or close its input, before it has read all
-        for one in questions:
-            sent.write(json.dumps({**vars(one), "guidelines": guidelines}, ensure_ascii=False).encode() + b"\n")
-            sent.flush()
-    with contextlib.suppress(OSError):
-        sent.close()
-
-
-def _receive(got: IO[bytes], found: queue.Queue[bytes | None], ended: threading.Event) -> None:
-    def put(line: bytes | None) -> None:
-        while not ended.is_set():
-            with contextlib.suppress(queue.Full):
-                found.put(line, timeout=0.5)
-                return
-
-    with contextlib.suppress(OSError, ValueError):
-        for line in got:
-            put(line)
-    put(None)
+        written.close()

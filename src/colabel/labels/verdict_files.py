@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import getpass
 import hashlib
 import json
@@ -16,10 +17,10 @@ from colabel.artefacts import write_text
 from colabel.data import Dataset
 from colabel.data.formats.in_memory import record_rows
 from colabel.data.splits import normalise_query
-from colabel.data.text_lines import Row
+from colabel.data.text_lines import Row, Strict, json_row, read_qrels, read_records
 from colabel.errors import DataError, UsageError
 from colabel.labels.verdicts import HIGHEST_GRADE, TYPED, Answer, Verdict, VerdictStore, check_judge, decide, typed_id
-from colabel.types import Passage, Qrel, Qrels
+from colabel.types import Qrel, Qrels
 
 _KINDS = (".qrels", ".txt", ".trec", ".tsv", ".jsonl")
 
@@ -136,7 +137,9 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
             raise DataError(str(error), file=file, line=number) from None
         query_id, passage_id, text = (_text(row.get(name)) for name in ("query_id", "passage_id", "query"))
         if not passage_id and (content := _text(row.get("passage"))):
-            passages = passages or {_digest(words): one.id for one in dataset.passages for words in _contents(one)}
+            passages = passages or {
+                _digest(words): one.id for one in dataset.passages for words in (one.text, one.full_text)
+            }
             passage_id = passages.get(_digest(content), "")
             if not passage_id:
                 raise DataError("the collection has no passage of this text", file=file, line=number)
@@ -150,10 +153,6 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
         text = dataset.queries.get(query_id, text)
         found.append(Verdict(query_id, passage_id, answer, judge, grade, text, "file", reason=reason))
     return found
-
-
-def _contents(passage: Passage) -> tuple[str, str]:
-    return passage.text, passage.full_text
 
 
 def _digest(text: str) -> bytes:
@@ -181,48 +180,31 @@ def _text(value: Any) -> str:
 
 def _file_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Line numbers and rows of a table, whose first line names its columns, of JSON lines, or of TREC labels."""
+    kind = path.suffix.lower()
+    if kind == ".jsonl":
+        for row in read_records(path, json_row, Strict()):
+            yield row.line, {"query_id": row.value.get("qid"), "passage_id": row.value.get("docid"), **row.value}
+    elif kind in (".qrels", ".txt", ".trec"):
+        for label in read_qrels(path, Strict()):
+            yield label.line, dataclasses.asdict(label.value)
+    else:
+        rows = _table(path)
+        head = [name.strip().lower() for name in next(rows, (0, []))[1]]
+        for name in ("query_id", "passage_id", "verdict"):
+            if name not in head:
+                raise DataError(f"has no column '{name}' in its first line", file=str(path), line=1)
+        for number, cells in rows:
+            yield number, dict(zip(head, cells, strict=False))
+
+
+def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells; blank lines are left out."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise DataError("is not UTF-8; save it as UTF-8 text", file=str(path)) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
-    kind = path.suffix.lower()
-    if kind in (".jsonl", ".qrels", ".txt", ".trec"):
-        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-        yield from (
-            (number, (_json_row if kind == ".jsonl" else _label_row)(line, path, number)) for number, line in numbered
-        )
-        return
-    rows = _table(lines, path)
-    head = [name.strip().lower() for name in next(rows, (0, []))[1]]
-    for name in ("query_id", "passage_id", "verdict"):
-        if name not in head:
-            raise DataError(f"has no column '{name}' in its first line", file=str(path), line=1)
-    for number, cells in rows:
-        yield number, dict(zip(head, cells, strict=False))
-
-
-def _json_row(line: str, path: Path, number: int) -> Row:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"is no JSON ({error})", file=str(path), line=number) from None
-    if not isinstance(row, dict):
-        raise DataError("is no JSON object", file=str(path), line=number)
-    return {"query_id": row.get("qid"), "passage_id": row.get("docid"), **row}
-
-
-def _label_row(line: str, path: Path, number: int) -> Row:
-    cells = line.split()
-    if len(cells) != 4:
-        message = f"has {len(cells)} columns; expected four: query, 0, passage, grade"
-        raise DataError(message, file=str(path), line=number)
-    return {"query_id": cells[0], "passage_id": cells[2], "grade": cells[3]}
-
-
-def _table(lines: Sequence[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells; blank lines are left out."""
     if path.suffix.lower() == ".csv":
         separator = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
         reader = csv.reader((line + "\n" for line in lines), delimiter=separator)

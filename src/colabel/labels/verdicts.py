@@ -73,11 +73,7 @@ class Verdict:
 
     Attributes:
         id: rises with every line; 0 where it is not stored yet.
-        time: UTC, ISO 8601.
-        query: the text that was judged.
-        grade: 0 to 3 where the judge gave one.
         source: where the pair came from: a queue of the review, ``search``, a file, or a program.
-        reason: why, in the judge's words, where one was given.
     """
 
     query_id: str
@@ -147,7 +143,7 @@ class VerdictStore:
             found = connection.execute(text, {"judge": judge, "id": verdict_id}).fetchone()
             if found is None:
                 return None
-            verdict = _verdict(found)
+            verdict = Verdict(**dict(found))
             values = {**verdict.as_dict(), "time": _now(), "call": None, "undoes": verdict.id}
             connection.execute(_INSERT, values)
             return verdict
@@ -186,7 +182,7 @@ class VerdictStore:
         if not self.path.exists():
             return []
         with self._reading() as connection:
-            return [_verdict(row) for row in connection.execute(text, values).fetchall()]
+            return [Verdict(**dict(row)) for row in connection.execute(text, values).fetchall()]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -194,7 +190,8 @@ class VerdictStore:
             try:
                 yield self._connection()
             except sqlite3.Error as error:
-                raise self._damaged(error) from error
+                said = f"verdicts cannot be read or written ({error}); nothing was lost or changed"
+                raise ArtefactError(f"{self.path}: {said}") from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -223,9 +220,6 @@ class VerdictStore:
             self._opened = opened
         return self._opened
 
-    def _damaged(self, error: sqlite3.Error) -> ArtefactError:
-        return ArtefactError(f"{self.path}: verdicts cannot be read or written ({error}); nothing was lost or changed")
-
 
 _INSERT = """INSERT INTO lines (time, judge, query_id, passage_id, query, answer, grade, source, reason, call, undoes)
 VALUES (:time, :judge, :query_id, :passage_id, :query, :answer, :grade, :source, :reason, :call, :undoes)"""
@@ -235,7 +229,7 @@ def _insert(connection: sqlite3.Connection, verdict: Verdict, call: str | None) 
     if call is not None:
         known = connection.execute(f"SELECT {_COLUMNS} FROM lines WHERE call = ?", (call,)).fetchone()
         if known is not None:
-            return _verdict(known)
+            return Verdict(**dict(known))
     values = {**verdict.as_dict(), "time": verdict.time or _now(), "call": call, "undoes": None}
     number = connection.execute(_INSERT, values).lastrowid
     return dataclasses.replace(verdict, id=int(number or 0), time=values["time"])
@@ -270,10 +264,6 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.01)
-
-
-def _verdict(row: sqlite3.Row) -> Verdict:
-    return Verdict(**dict(row))
 
 
 def _now() -> str:
@@ -349,7 +339,6 @@ class Applied:
         negatives: query id → passages that were found not relevant: judged negatives.
         contested: judgements of the dataset that a verdict contradicts. They stay: labels are only ever added to.
         left_out: judged pairs that were not used: queries of another split, or passages that are gone.
-        added: labels that are new.
     """
 
     dataset: Dataset

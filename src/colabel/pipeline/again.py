@@ -12,10 +12,11 @@ from colabel.evaluation import evaluate
 from colabel.evaluation.comparison import compare
 from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
-from colabel.pipeline.folder import VERSIONS, Run, open_run, versions
-from colabel.pipeline.preflight import RECIPE_FILE, Learned, check_folder, noted_recipe, noted_system
+from colabel.pipeline.folder import Run, open_run
+from colabel.pipeline.preflight import Learned, check_folder, noted_recipe, noted_system
 from colabel.pipeline.run import RunResult, forced, learned, run_system, verdict_store
 from colabel.pipeline.stages import MEASURES, Layout
+from colabel.pipeline.versions import run_of, versions
 from colabel.progress import SILENT, Progress
 from colabel.systems import OWN
 from colabel.teachers import Teacher
@@ -40,14 +41,11 @@ class Retrained:
     """What training again came to.
 
     Attributes:
-        folder: of the run.
-        result: the new student, and its evaluation beside other systems.
         added, negatives, unsure: pairs that became labels, judged negatives, or stayed open.
         contested: verdicts against a label of the dataset, which stays.
         left_out: verdicts that were not learned: of dev or test queries, or of passages that are gone.
         before: the earlier result, a run folder of its own; None where there is none.
         split: whose queries compare the two, test or else dev; empty where there are neither.
-        queries: how many they are.
         changes: of the student with BM25 (hybrid, what searches by default) and alone, by every measure.
     """
 
@@ -90,8 +88,8 @@ def run_again(
     """
     folder = Path(folder)
     check_folder(folder, "run")
-    if folder.parent.name == VERSIONS and (folder.parent.parent / RECIPE_FILE).exists():
-        raise UsageError(f"{folder} is an earlier result of {folder.parent.parent}; train that one again")
+    if run_of(folder) != folder:
+        raise UsageError(f"{folder} is an earlier result of {run_of(folder)}; train that one again")
     recipe, _ = noted_recipe(folder)
     recipe = forced(recipe) if force else recipe
     system = noted_system(folder)

@@ -12,7 +12,8 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from colabel.artefacts import write_json
 from colabel.errors import UsageError
@@ -62,24 +63,16 @@ class Budget:
     def remaining(self) -> str:
         """What is left of all the minutes, as the clock says."""
         left = self.minutes - self.spent / 60
-        return (
-            f"{left:.1f} of {self.minutes:g} min left"
-            if left >= 0
-            else f"0 of {self.minutes:g} min left, {-left:.1f} over"
-        )
+        over = f"0 of {self.minutes:g} min left, {-left:.1f} over"
+        return over if left < 0 else f"{left:.1f} of {self.minutes:g} min left"
 
     def watch(self, progress: Progress) -> Progress:
         """The same progress, each task with what is left of the budget when it begins."""
-        return _Watched(self, progress)
 
+        def start(what: str, total: int | None, unit: str) -> Task:
+            return progress.start(f"{what} (begun with {self.remaining()})", total, unit)
 
-class _Watched:
-    def __init__(self, budget: Budget, inner: Progress) -> None:
-        self._budget, self._inner = budget, inner
-
-    def start(self, what: str, total: int | None, unit: str) -> Task:
-        """Open a task."""
-        return self._inner.start(f"{what} (begun with {self._budget.remaining()})", total, unit)
+        return cast("Progress", SimpleNamespace(start=start))
 
 
 def apply(recipe: Recipe, chosen: Chosen) -> Recipe:
@@ -125,7 +118,6 @@ def choose_steps(
 
     Args:
         given: settings, as ``section.key``, that stay as they are.
-        cost: estimated seconds of a recipe.
         queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
@@ -231,7 +223,6 @@ def choose_demo(
 
     Args:
         counts: how much there is to do with so many passages.
-        spent: seconds that are over.
         given: as in :func:`choose_steps`; a size that is given is that of ``counts(0)``.
     """
     rows = [(system, recipe.seed) for system in systems]

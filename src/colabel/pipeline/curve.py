@@ -67,7 +67,6 @@ class LearningCurve:
 
     Attributes:
         measure, dev_queries, start: the measure on dev, over how many queries, and θ's value.
-        points: every training.
         scale, power: g and b.
         more: how many labelled queries might be added, and the gain that is to be expected, with the interval.
         foretold: the gain of all labels as the curve through the smaller shares says, with the interval, and as it
@@ -133,7 +132,6 @@ def curve(
 
     Args:
         out: the folder of a run, finished or new; trainings are kept in its folder ``curve``, without their weights.
-        teacher: a teacher of query-side students.
         minutes: begin no training that would end later, but at least one of every share.
     """
     recipe, _ = settle(recipe)

@@ -49,7 +49,6 @@ SEARCHES = ("bm25", BASELINE, "hybrid")
 _SHOWN = 3  # passages of an example
 _ASKED = 2  # examples of search before any training; afterwards the two that gain most and the one that loses most
 _MISSING = 5
-_FULL = "--full: all systems of the paper, and the sweep"
 _SIZE, _STEPS = "data.source", "query_side.steps"
 _SAMPLED = "pydocs:300"  # what this machine is measured on
 _LIKELY = (1.0, 2.0)  # measured time of the first part by the estimated one, as far as the rest is thought to follow
@@ -128,12 +127,7 @@ class DemoResult:
     """What the demo ends with.
 
     Attributes:
-        document: the whole study.
-        student: slug of the student that is shown.
-        model: its checkpoint.
         index: what it searches: θ's index where its query side alone was trained, else its own.
-        suspected: what was shown before the training.
-        seconds: from the beginning to each part and to the end.
     """
 
     document: StudyDocument
@@ -143,7 +137,6 @@ class DemoResult:
     examples: tuple[BeforeAfter, ...]
     suspected: Suspected
     report: Path
-    seconds: dict[str, float]
 
 
 Part = Chosen | Indexed | Searched | Suspected | Training | DemoResult
@@ -153,7 +146,6 @@ def demo(
     out: Path | str,
     *,
     minutes: float | None = None,
-    full: bool = False,
     overrides: Sequence[str] = (),
     progress: Progress = SILENT,
     show: Callable[[Part], None] = lambda part: None,
@@ -165,13 +157,11 @@ def demo(
 
     Args:
         minutes: how long all of it may take; default: as long as in an earlier call in this folder, else 5.
-        full: compare all systems of the paper, which takes several times as long.
-        overrides: settings other than those of the demo's recipe, as ``section.key=value``.
         show: is given each part of the story as soon as it is there.
     """
     out = Path(out)
     with hold_folder(out, "study"):
-        story = _Story(out, minutes, full, overrides, progress, show)
+        story = _Story(out, minutes, overrides, progress, show)
         story.choose_size()
         story.search()
         story.choose_steps()
@@ -185,7 +175,6 @@ class _Story:
         self,
         out: Path,
         minutes: float | None,
-        full: bool,
         overrides: Sequence[str],
         progress: Progress,
         show: Callable[[Part], None],
@@ -193,11 +182,10 @@ class _Story:
         earlier = noted(out, minutes)
         self.budget = Budget(earlier[0] if earlier else MINUTES if minutes is None else minutes)
         self.chosen: dict[str, Any] = earlier[1] if earlier else {}
-        self.out, self.full, self.overrides, self.show = out, full, overrides, show
+        self.out, self.overrides, self.show = out, overrides, show
         self.given = {override.partition("=")[0].strip() for override in overrides}
         self.progress = self.budget.watch(progress)
         self.rates: Rates | None = None
-        self.seconds: dict[str, float] = {}
         self.ratio = 1.0
         self.settings()  # wrong ones are refused now
 
@@ -205,16 +193,7 @@ class _Story:
         """The recipe as far as it is chosen, and its text."""
         written = [f"{key}={json.dumps(value)}" for key, value in self.chosen.items() if key not in self.given]
         changed = [*written, *self.overrides]
-        recipe = load_recipe(DEMO_RECIPE, changed)
-        if self.full:
-            every = dataclasses.replace(recipe.study, systems=(), sweep=True)
-            recipe = dataclasses.replace(recipe, study=every)
-        return recipe, recipe_text(DEMO_RECIPE, changed, note=_FULL if self.full else "")
-
-    def tell(self, part: Part) -> None:
-        """Show a part and note when."""
-        self.seconds[type(part).__name__.lower()] = self.budget.spent
-        self.show(part)
+        return load_recipe(DEMO_RECIPE, changed), recipe_text(DEMO_RECIPE, changed)
 
     def choose_size(self) -> None:
         """The collection's size, unless it was chosen earlier or is given."""
@@ -246,7 +225,7 @@ class _Story:
         if size:
             self.chosen[_SIZE] = f"pydocs:{size}"
         longer = choose(4 * seconds)
-        self.tell(Chosen(demo_sentence(self.budget.minutes, (size, steps), longer[:2])))
+        self.show(Chosen(demo_sentence(self.budget.minutes, (size, steps), longer[:2])))
 
     def search(self) -> None:
         """Index, search three ways, and find missing labels: all without training."""
@@ -261,11 +240,11 @@ class _Story:
             dataset = study.dataset
             labels = sum(len(held) for held in dataset.labels(TRAIN).values())
             queries, hidden = len(dataset.positives(TRAIN)), count_hidden(dataset)
-            self.tell(Indexed(len(index.store), queries, labels, hidden, time.monotonic() - begun))
+            self.show(Indexed(len(index.store), queries, labels, hidden, time.monotonic() - begun))
             study.rank_all(SEARCHES)
-            self.tell(Searched(_side_by_side(study)))
+            self.show(Searched(_side_by_side(study)))
             self.suspected = _suspected(study, self.student)
-            self.tell(self.suspected)
+            self.show(self.suspected)
             taken = time.monotonic() - begun
         if self.rates is not None and fresh:
             low, high = _LIKELY
@@ -276,7 +255,7 @@ class _Story:
     def choose_steps(self) -> None:
         """As many steps as the time that is left is worth, unless they were chosen earlier or are given."""
         study, expected = self.study, None
-        recipe, systems = study.recipe, systems_of(load_recipe(DEMO_RECIPE, self.overrides))  # without those of --full
+        recipe, systems = study.recipe, study.systems
         trained = [one for one in systems if one.query_side]
         if trained and _STEPS not in self.given and _STEPS not in self.chosen:
             self.rates = self.rates or measure_rates(recipe, study.dataset)
@@ -292,7 +271,7 @@ class _Story:
             expected = len(trained) * rates.step * found[_STEPS]
             note(self.out, self.budget.minutes, self.chosen)
         steps = int(self.chosen.get(_STEPS, recipe.query_side.steps))
-        self.tell(Training(len(trained), steps, expected))
+        self.show(Training(len(trained), steps, expected))
 
     def compare(self) -> DemoResult:
         """Train, measure, and write the page."""
@@ -307,11 +286,8 @@ class _Story:
             document, files = end(study, text)
             model, index = study.at.model(student), study.at.student_index(student)
             examples = _examples(study, student, document)
-        self.seconds["end"] = self.budget.spent
-        result = DemoResult(
-            document, student.slug, model, index, examples, self.suspected, files.html, dict(self.seconds)
-        )
-        self.tell(result)
+        result = DemoResult(document, student.slug, model, index, examples, self.suspected, files.html)
+        self.show(result)
         return result
 
 

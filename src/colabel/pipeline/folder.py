@@ -1,13 +1,11 @@
-"""The folder of a run, opened: search with its student, list missing labels, evaluate, and keep earlier results."""
+"""The folder of a run, opened: search with its student, list missing labels, keep verdicts on them, and evaluate."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import math
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
@@ -18,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import DryBuilder, Stale, read_manifest
-from colabel.artefacts.build import link, sync
 from colabel.collective import Knowledge, PrfRanker, open_knowledge
 from colabel.data import Dataset, load_dataset
 from colabel.data.formats.catalogue import read_before
-from colabel.data.splits import DEV, TRAIN, stable_fraction
+from colabel.data.splits import DEV, TRAIN
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
-from colabel.findings.records import STUDY_FILE, read_study
 from colabel.findings.results import evaluated
 from colabel.index import Index
 from colabel.labels import (
@@ -42,28 +38,16 @@ from colabel.labels import (
     read_review,
 )
 from colabel.labels import verdicts as kept_verdicts
-from colabel.labels.programs import TIMEOUT, Question, ask_program, program_name
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
-from colabel.pipeline.preflight import (
-    NONE_LEARNED,
-    RECIPE_FILE,
-    STUDENT,
-    Learned,
-    learned_verdicts,
-    noted_recipe,
-    noted_system,
-    noted_verdicts,
-    recipe_note,
-)
+from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
 from colabel.pipeline.stages import MEASURES, Layout, training_data
+from colabel.pipeline.versions import is_study, run_of
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT, POOL, Views
 from colabel.ranking.late_interaction import Hit, hits
 from colabel.ranking.probability import Relevance, read_relevance
 from colabel.reporting import write_run_report
-from colabel.reporting.render import REPORT_FILES
-from colabel.settings import Recipe
 from colabel.systems import System, parse_system, systems_of
 from colabel.teachers import Teacher
 from colabel.train.pulling import by_alpha, verdict
@@ -75,13 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSIONS = "versions"
-"""The folder of a run's earlier results."""
-_NOT_KEPT = (VERSIONS, "pairs", "curve", kept_verdicts.FOLDER)  # what grows in place: a cache of scores, and verdicts
-GUIDELINES = "guidelines.md"
-"""What judges should go by, in the folder of a run."""
-OVERLAP = 200
-"""Pairs that people decided and a program is asked about as well, at most."""
 _ASKED = 64  # queries whose passages get probabilities at once
 RANKERS = ("hybrid", "student", "colbert", "prf", "bm25")
 """What searches a run: its student and BM25 together, its student, θ, θ with ColBERT-PRF, or BM25."""
@@ -92,7 +69,6 @@ class Found:
     """The best passages for some texts, best first.
 
     Attributes:
-        texts: what was asked.
         ids: passage ids [texts, k], "" where there are fewer.
         scores: float32 [texts, k], −∞ where there are fewer.
         rows: the passages' rows in the index, int64 [texts, k], −1 where there are fewer.
@@ -210,17 +186,15 @@ class Run:
 
     def ranker(self, name: str = "hybrid") -> Ranker:
         """One of ``RANKERS``."""
-        if name == "hybrid":
-            return self.hybrid
-        if name == "student":
-            return self.late
+        if name not in RANKERS:
+            raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
         if name == "colbert":
             return LateInteraction(self.theta_index, strict=True)
         if name == "prf":
             return PrfRanker(self.theta_index, self.recipe.collective, seed=self.recipe.seed, strict=True)
         if name == "bm25":
             return self.bm25
-        raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
+        return self.late if name == "student" else self.hybrid
 
     @cached_property
     def relevance(self) -> Relevance | None:
@@ -328,73 +302,10 @@ class Run:
         self.verdict_store.add_all(new)
         return len(new)
 
-    def ask(
-        self,
-        command: str,
-        name: str = "",
-        *,
-        limit: int = 100,
-        guidelines: Path | str | None = None,
-        timeout: float = TIMEOUT,
-        progress: Progress = SILENT,
-    ) -> int:
-        """Let a program judge (:mod:`colabel.labels.programs`); how many verdicts are new.
-
-        It is asked about pairs that people have decided, :data:`OVERLAP` at most, so that its agreement with them is
-        known, and about the ``limit`` best suggestions. What it has judged already is not asked again, so an
-        interrupted call is repeated to go on.
-
-        Args:
-            command: the program with its arguments, as one types it.
-            name: the judge is ``program:NAME``; default: the name of the program.
-            guidelines: a file; default: that of :meth:`guidelines`.
-            timeout: seconds without an answer after which the program is stopped.
-        """
-        judge, text = program_name(command, name), self.guidelines(guidelines)
-        everything = self.verdicts(programs=True)
-        said = {(one.query_id, one.passage_id) for one in everything if one.judge == judge}
-        judged = sorted(pair for pair, one in decide(of_people(everything)).items() if one.relevant is not None)
-        overlap = sorted(judged, key=lambda pair: stable_fraction(pair[1], pair[0]))[:OVERLAP]
-        best = [(one.query_id, one.passage_id) for one in self.missing(limit)] if limit else []
-        typed = {one.query_id: one.query for one in everything}
-        questions = []
-        for query_id, passage_id in dict.fromkeys([*overlap, *best]):
-            row = self.dataset.passages.ids.row(passage_id)
-            if (query_id, passage_id) not in said and row >= 0:
-                passage, query = self.dataset.passages[row], self.dataset.queries.get(query_id) or typed[query_id]
-                questions.append(Question(query_id, passage_id, query, passage.title, passage.text))
-        if not questions:
-            return 0
-        how: dict[str, Any] = {"relevant_from": self.dataset.relevant_from, "timeout": timeout}
-        task, kept = progress.start(f"{judge} judges", len(questions), "pairs"), 0
-        try:
-            for verdict in ask_program(command, questions, judge, guidelines=text, **how):
-                self.verdict_store.add(verdict)
-                kept += 1
-                task.advance()
-        finally:
-            task.close()
-        return kept
-
-    def guidelines(self, path: Path | str | None = None) -> str:
-        """What judges should go by: a file, or else ``guidelines.md`` in the folder; empty where there is none."""
-        place = self.verdict_store.path.parents[1] / GUIDELINES if path is None else Path(path)
-        if path is None and not place.exists():
-            return ""
-        try:
-            return place.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{place} cannot be read as text ({error})") from None
-
     def again(
         self, *, teacher: Teacher | None = None, programs: bool = False, progress: Progress = SILENT
     ) -> Retrained:
-        """Train again with the same recipe and all verdicts of people, and compare.
-
-        Args:
-            teacher: a run's own teacher object.
-            programs: learn what programs judged as well.
-        """
+        """Train again with the same recipe and all verdicts of people, and compare."""
         from colabel.pipeline.again import run_again
 
         done = run_again(self.folder, teacher=teacher, programs=programs, progress=progress)
@@ -405,19 +316,12 @@ class Run:
     @cached_property
     def verdict_store(self) -> VerdictStore:
         """Where people's verdicts are kept; a version shares those of its run."""
-        of_version = self.folder.parent.name == VERSIONS and (self.folder.parent.parent / RECIPE_FILE).exists()
-        return VerdictStore((self.folder.parent.parent if of_version else self.folder) / kept_verdicts.FOLDER)
+        return VerdictStore(run_of(self.folder) / kept_verdicts.FOLDER)
 
     def verdicts(self, *, programs: bool = False) -> list[Verdict]:
         """The standing verdict of each person on each pair, oldest first; with ``programs``, also what those said."""
         found = self.verdict_store.current()
         return found if programs else of_people(found)
-
-    @property
-    def use_verdicts(self) -> tuple[str, ...]:
-        """The command that makes use of verdicts: a run is trained again; those of a study become a label file."""
-        folder = str(self.folder)
-        return ("labels", folder, "--with-labels", "--out", "train.qrels") if self.of_study else ("run", folder)
 
     @property
     def rankings(self) -> dict[str, Path]:
@@ -447,11 +351,6 @@ def open_run(folder: Path | str, system: str = "") -> Run:
         system: the student of a study; left out, the one that is best on dev.
     """
     return Run(Path(folder), system)
-
-
-def is_study(folder: Path) -> bool:
-    """Whether a folder holds a study, finished or not."""
-    return (folder / STUDY_FILE).exists() or any(folder.glob("seed-*"))
 
 
 def study_students(at: Layout) -> list[System]:
@@ -487,93 +386,3 @@ def next_commands(folder: Path, system: System) -> list[tuple[str, ...]]:
     """What one may want to call after a run."""
     search = ("search", str(folder), "your question")
     return [search, ("missing", str(folder))] if system.asked_directly else [search]
-
-
-def versions(folder: Path) -> list[Path]:
-    """The earlier results of a run, oldest first; each is a run folder of its own."""
-    return sorted(path for path in (folder / VERSIONS).glob("[0-9]*") if path.is_dir())
-
-
-def keep_version(
-    folder: Path, recipe: Recipe, system: System, stale: Stale | None, verdicts: Learned = NONE_LEARNED
-) -> bool:
-    """Keep what a run folder holds in ``versions/NNNN`` before another run replaces parts of it; whether that was done.
-
-    Done where a student is finished, and another one is wanted or ``stale``, the first stage to be made, follows from
-    other settings or data. A run that was interrupted on its way from a version to its next result has nothing new to
-    keep. Files are linked, so a version takes no room of its own: artefacts are never changed, only
-    replaced whole. The version appears with one rename; only then the earlier figures leave the folder.
-    """
-    noted, made = _read_json(folder / RECIPE_FILE), sorted(folder.glob("students/*/model/manifest.json"))
-    if not noted or not made:
-        return False
-    replaced = stale is not None and (bool(stale.differs) or noted != recipe_note(recipe, system, verdicts))
-    if not replaced and noted.get(STUDENT, system.slug) == system.slug:
-        return False
-    results = [path for name in (Layout.of(folder).evaluation.name, *REPORT_FILES) if (path := folder / name).exists()]
-    kept = versions(folder)
-    if kept and not results:
-        return False
-    new = not kept or not all(_same(path, kept[-1] / path.relative_to(folder)) for path in (*made, *results))
-    if new:
-        final = folder / VERSIONS / f"{int(kept[-1].name) + 1 if kept else 1:04d}"
-        partial = final.with_name(f".{final.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(folder, partial, copy_function=link, ignore=shutil.ignore_patterns(*_NOT_KEPT, ".*"))
-        sync(partial)
-        partial.rename(final)
-        sync(final.parent)
-    for path in results:
-        path.unlink()
-    return new
-
-
-def _same(path: Path, other: Path) -> bool:
-    return other.exists() and (path.samefile(other) or path.read_bytes() == other.read_bytes())
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def prune_versions(folder: Path) -> int:
-    """Remove the earlier results of a run; how many there were."""
-    found = versions(folder)
-    for path in found:
-        path.rename(path.with_name(f".{path.name}.removed"))  # never half a version, whatever happens
-    for path in (folder / VERSIONS).glob(".*.removed"):
-        shutil.rmtree(path)
-    return len(found)
-
-
-def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """The results of a run folder, oldest first: its versions, and what it holds now. Of a study, its systems.
-
-    Each as plain JSON types: folder, student, the means of the student and BM25 together (empty where there are none),
-    and the settings in which it differs from the result before it.
-    """
-    noted_recipe(folder)
-    found: list[dict[str, Any]] = []
-    if is_study(folder):
-        systems = read_study(folder).finished if (folder / STUDY_FILE).exists() else []
-        return [{"folder": str(folder), "student": one.slug, "means": one.means, "changed": found} for one in systems]
-    before: dict[str, Any] = {}
-    for path in [*versions(folder), folder]:
-        note, slug = _flat(_read_json(path / RECIPE_FILE)), noted_system(path).slug
-        means = _read_json(Layout.of(path).evaluation).get("means", {})
-        changed = [key for key in {**before, **note} if before.get(key) != note.get(key)] if before else []
-        shown = means.get(f"hybrid-{slug}") or means.get(slug, {})
-        found.append({"folder": str(path), "student": slug, "means": shown, "changed": changed})
-        before = note
-    return found
-
-
-def _flat(note: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as ``section.key``."""
-    if not isinstance(note, dict):
-        return {prefix: note}
-    tables = (_flat(value, f"{prefix}.{key}" if prefix else key) for key, value in note.items())
-    return {name: value for table in tables for name, value in table.items()}

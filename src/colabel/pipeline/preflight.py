@@ -173,13 +173,18 @@ def recipe_note(recipe: Recipe, system: System | None = None, verdicts: Learned 
     return table | ({PROGRAMS: True} if verdicts.last and verdicts.programs else {})
 
 
+def read_note(path: Path) -> dict[str, Any]:
+    """A JSON file that a run wrote; empty where there is none, or it cannot be read."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 def noted_verdicts(folder: Path) -> Learned:
     """The verdicts that a run learned."""
-    try:
-        note = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
-        return Learned(int(note.get(VERDICTS, 0)), bool(note.get(PROGRAMS)))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return Learned()
+    note = read_note(folder / RECIPE_FILE)
+    return Learned(int(note.get(VERDICTS, 0)), bool(note.get(PROGRAMS)))
 
 
 def learned_verdicts(store: VerdictStore, known: Learned) -> list[Verdict]:
@@ -222,11 +227,7 @@ def check_folder(out: Path, kind: str) -> None:
             )
         refuse_foreign(out, PLACES)
         return
-    try:
-        ours = {"data", "train", "distil"} <= set(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        ours = False
-    if not ours:
+    if not {"data", "train", "distil"} <= set(read_note(path)):
         raise UsageError(f"{path} does not hold the settings of a study or run; move it away or choose another folder")
     other, made = "study", [*out.glob("seed-*"), out / STUDY_FILE]
     if kind == "study":

@@ -16,7 +16,7 @@ from colabel.labels import Verdict, VerdictStore
 from colabel.labels.verdicts import FOLDER as VERDICTS
 from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
 from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
-from colabel.pipeline.folder import keep_version, versions, write_page
+from colabel.pipeline.folder import write_page
 from colabel.pipeline.preflight import (
     Learned,
     check_labels,
@@ -30,6 +30,7 @@ from colabel.pipeline.preflight import (
     recipe_for,
 )
 from colabel.pipeline.stages import Layout, Stages, settle, uses_checkpoint
+from colabel.pipeline.versions import keep_version, versions
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker
 from colabel.settings import Recipe

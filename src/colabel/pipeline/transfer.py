@@ -44,7 +44,6 @@ def transfer(
     the new collection. The same call continues after an interruption.
 
     Args:
-        source: the output folder of :func:`colabel.study`.
         data: the new collection; all other settings are the study's.
         systems: some of its systems; empty: all.
         measures: other ones than the study's, such as ``RR(rel=2)@10`` for another scale of grades.

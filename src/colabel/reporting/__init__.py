@@ -1,4 +1,4 @@
-"""What was found, as a page, a Markdown file, a table for a paper and a JSON file. Nothing is computed here."""
+"""What was found, as a page, a Markdown file and a JSON file. Nothing is computed here."""
 
 from colabel.reporting.render import ReportFiles, report, write_report, write_run_report
 

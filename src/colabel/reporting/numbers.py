@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -116,26 +116,30 @@ def _prose() -> Any:
     return found.get_template("prose.j2").module
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Part(msgspec.Struct, frozen=True):
+    """A part of a section."""
+
+    @property
+    def kind(self) -> str:
+        """What templates know it by."""
+        return type(self).__name__.lower()
+
+
+class Text(Part, frozen=True):
     """A paragraph of plain text."""
 
-    kind: ClassVar[str] = "text"
     text: str
     warning: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Code:
+class Code(Part, frozen=True):
     """Text that keeps its lines."""
 
-    kind: ClassVar[str] = "code"
     text: str
     language: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table; numbers stand to the right and sort by their value, the largest first.
 
     ``lettered`` numbers have superscripts, which would push them out of line, and stand to the left.
@@ -147,14 +151,11 @@ class Column:
     lettered: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One entry of a table.
 
     Attributes:
-        text: what is shown.
         value: what a column of numbers sorts by; None: last.
-        detail: a second, smaller line.
         compared: the end of that line, where a column is decided by it and not by ``text``.
         letter: the letter of the system that the line is about.
         beats, beats_holm: letters of the systems that it significantly beats, without and with Holm's correction.
@@ -171,8 +172,7 @@ class Cell:
     best: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class TableLine:
+class TableLine(msgspec.Struct, frozen=True):
     """A line of a table; that of a system which failed has its first cell and the reason."""
 
     cells: tuple[Cell, ...]
@@ -180,11 +180,9 @@ class TableLine:
     failed: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
+class Table(Part, frozen=True):
     """A table that can be sorted. ``key`` is its id on the page; ``notes`` are sentences that stand below it."""
 
-    kind: ClassVar[str] = "table"
     key: str
     caption: str
     columns: tuple[Column, ...]
@@ -210,8 +208,7 @@ class Table:
         return [*columns, *(("", note) for note in self.notes)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Plot:
+class Plot(msgspec.Struct, frozen=True):
     """A drawn plot. ``key`` is unique on the page; ``caption`` says what it shows to those who cannot see it."""
 
     key: str
@@ -219,37 +216,27 @@ class Plot:
     svg: Markup
 
 
-@dataclasses.dataclass(frozen=True)
-class Plots:
+class Plots(Part, frozen=True):
     """Plots side by side. The legend has names and the numbers of their series."""
 
-    kind: ClassVar[str] = "plots"
     plots: tuple[Plot, ...]
     legend: tuple[tuple[str, int], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Cards:
+class Cards(Part, frozen=True):
     """Examples, one card each."""
 
-    kind: ClassVar[str] = "cards"
     examples: tuple[Example, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Folded:
+class Folded(Part, frozen=True):
     """Parts that are shown when asked for."""
 
-    kind: ClassVar[str] = "folded"
     summary: str
-    parts: tuple[Text | Table | Code, ...]
+    parts: tuple[Part, ...]
 
 
-Part = Text | Code | Table | Plots | Cards | Folded
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A chapter of the report; ``switch``: with the choice between corrected and raw significance."""
 
     key: str
@@ -293,14 +280,14 @@ def mean_cell(found: Interval | None, *, sign: bool = False) -> Cell:
 
 def marked_best(lines: Sequence[TableLine], columns: Sequence[int]) -> list[TableLine]:
     """The lines with the highest value of each of some columns marked, with those that are written the same."""
-    highest: dict[int, str] = {}
+    highest = {}
     for place in columns:
         known = [(cell.value, cell.text) for line in lines if (cell := line.cells[place]).value is not None]
-        if known:
-            highest[place] = max(known)[1]
-    marked = []
-    for line in lines:
-        best = [cell.value is not None and cell.text == highest.get(place) for place, cell in enumerate(line.cells)]
-        cells = (dataclasses.replace(cell, best=one) for cell, one in zip(line.cells, best, strict=True))
-        marked.append(dataclasses.replace(line, cells=tuple(cells)))
-    return marked
+        highest[place] = max(known, default=(0.0, None))[1]
+
+    def marked(line: TableLine) -> TableLine:
+        best = (cell.value is not None and cell.text == highest.get(place) for place, cell in enumerate(line.cells))
+        cells = (msgspec.structs.replace(cell, best=one) for cell, one in zip(line.cells, best, strict=True))
+        return msgspec.structs.replace(line, cells=tuple(cells))
+
+    return [marked(line) for line in lines]

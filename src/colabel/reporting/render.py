@@ -1,4 +1,4 @@
-"""Render what was found: ``report.html``, ``report.md``, ``report.tex`` and ``metrics.json`` from ``study.json``."""
+"""Render what was found: ``report.html``, ``report.md`` and ``metrics.json`` from ``study.json``."""
 
 from __future__ import annotations
 
@@ -18,35 +18,16 @@ from markupsafe import Markup
 from colabel.artefacts import write_json, write_text
 from colabel.findings.records import StudyDocument, as_json, read_study
 from colabel.ranking.probability import Relevance
-from colabel.reporting import plots, tables_costs, tables_labels, tables_results, tables_setup
-from colabel.reporting.numbers import NONE, Code, Part, Plot, Plots, Section, Text, decimal, letters, prose
-from colabel.reporting.svg import style
-from colabel.reporting.tables_results import INTERVAL, about, explained, finding, main_table, results_section
+from colabel.reporting import plots, tables_labels, tables_results, tables_setup
+from colabel.reporting.numbers import Code, Part, Plot, Plots, Section, Text, decimal, letters, prose
+from colabel.reporting.tables_results import INTERVAL, about, finding, results_section
 
-HTML, MARKDOWN, LATEX, METRICS = "report.html", "report.md", "report.tex", "metrics.json"
-REPORT_FILES = (HTML, MARKDOWN, LATEX, METRICS)
+HTML, MARKDOWN, METRICS = "report.html", "report.md", "metrics.json"
+REPORT_FILES = (HTML, MARKDOWN, METRICS)
 Shown = tuple[str, str, list[tuple[str, str]], list[Section]]
 """Title, lead, facts and chapters of a report."""
 _MARKS = "●■◆▲▼✚✖"  # as the markers of the plots
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
-_LATEX_WRITTEN = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\u00a0": "~",
-    "β": r"$\beta$",
-    "θ": r"$\theta$",
-    "φ": r"$\phi$",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "–": "--",
-    "→": r"$\rightarrow$",
-    "σ": r"$\sigma$",
-    "×": r"$\times$",
-    **{one: f"${one}$" for one in "<>|"},
-    **{one: f"\\{one}" for one in "&%$#_{}"},
-}
-_LATEX_SPECIAL = re.compile("|".join(map(re.escape, _LATEX_WRITTEN)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +36,6 @@ class ReportFiles:
 
     html: Path
     markdown: Path
-    latex: Path
     metrics: Path
 
 
@@ -71,10 +51,10 @@ def report(folder: Path | str) -> ReportFiles:
 
 def write_report(document: StudyDocument, folder: Path) -> ReportFiles:
     """Write the report of a study into an existing folder; each file appears whole, after all are rendered."""
-    with style():
+    with plots.style():
         chapters = sections(document)
     shown: Shown = (document.name, finding(document), about(document), chapters)
-    texts = {MARKDOWN: markdown(*shown), LATEX: latex(document), HTML: page(*shown)}
+    texts = {MARKDOWN: markdown(*shown), HTML: page(*shown)}
     write_json(folder / METRICS, metrics(document))
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -95,10 +75,6 @@ def write_run_report(
     Args:
         document: the systems of the run, as :func:`colabel.findings.results.evaluated` gives them; without any
             where there was nothing to evaluate on.
-        student: the folder of the trained model.
-        commands: what one may want to call next.
-        verdict: what dev says of the student.
-        relevance: what says how likely hits are relevant.
     """
     after: list[Part] = [Text(verdict)] if verdict else []
     after += [Text(f"The trained student is in {student}.")]
@@ -106,7 +82,7 @@ def write_run_report(
     lead = f"The student is trained; {document.name} has no test labels, so it could not be compared with anything."
     chapters = [Section("next", "The student", tuple(after))]
     if relevance is not None:
-        with style():
+        with plots.style():
             drawn = plots.reliability(relevance.held_out)
         shares = [f"{value:.2f}" for value in relevance.labelled]
         found = relevance.held_out
@@ -131,7 +107,7 @@ def page(
     """
     look, script = _resource("report.css"), _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return _templates("html", "report.html.j2").render(
+    return _template("report.html.j2").render(
         title=title,
         kind=kind,
         lead=lead,
@@ -146,38 +122,16 @@ def page(
 
 def markdown(title: str, lead: str, facts: Sequence[tuple[str, str]], chapters: Sequence[Section]) -> str:
     """The report as Markdown: the same sections without plots."""
-    text = _templates("markdown", "report.md.j2").render(title=title, lead=lead, facts=facts, sections=chapters)
+    text = _template("report.md.j2").render(title=title, lead=lead, facts=facts, sections=chapters)
     return re.sub("\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
-def latex(document: StudyDocument) -> str:
-    """The main table for a paper; intervals, unjudged passages and systems that failed are left to the report."""
-    tables, caption, counted = main_table(document), "", document.finished if document.unequal_seeds else ()
-    seeds = {document.letters[one.slug]: str(one.seeds) if one.seeded else NONE for one in counted}
-    for table in tables:
-        kept = [place for place, column in enumerate(table.columns) if not column.title.startswith("unjudged")]
-        columns = tuple(table.columns[place] for place in kept)
-        lines = tuple(
-            dataclasses.replace(line, cells=tuple(line.cells[place] for place in kept))
-            for line in table.lines
-            if line.failed is None
-        )
-        tables = (dataclasses.replace(table, columns=columns, lines=lines),)
-        bold = "" if document.compared_seed is None else ", and need not be the highest of the figures shown"
-        hints = "".join(f" {one.title}: {one.hint}." for one in columns if one.hint)
-        caption = f"{document.name}. {table.caption}{bold}. {explained(document, intervals=False)}{hints}"
-    label = re.sub("[^a-z0-9]+", "-", document.name.lower()).strip("-")
-    template = _templates("tex", "report.tex.j2")
-    return template.render(name=document.name, tables=tables, seeds=seeds, caption=caption, label=label).rstrip() + "\n"
-
-
 @functools.cache
-def _templates(kind: str, name: str) -> Template:
-    """A template; HTML is escaped throughout, Markdown and LaTeX where a template says ``| md`` or ``| tex``."""
+def _template(name: str) -> Template:
+    """A template; HTML is escaped throughout, Markdown where a template says ``| md``."""
     found = Environment(
-        *(("<%", "%>", "<<", ">>", "<#", "#>") if kind == "tex" else ("{%", "%}", "{{", "}}", "{#", "#}")),
         loader=PackageLoader("colabel.reporting"),
-        autoescape=kind == "html",
+        autoescape="html" in name,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -187,10 +141,8 @@ def _templates(kind: str, name: str) -> Template:
         "direction": tables_labels.direction,
         "fence": _fence,
         "letters": letters,
-        "marked_parts": tables_labels.marked_parts,
         "md": markdown_escaped,
         "move": tables_labels.move,
-        "tex": latex_escaped,
         "unbroken": lambda text: text.replace(" = ", "\u00a0=\u00a0"),  # β = 1 stays in one line
     }
     return found.get_template(name)
@@ -210,16 +162,6 @@ def markdown_escaped(text: str) -> str:
     return _MARKDOWN_SPECIAL.sub(r"\\\1", flat)
 
 
-def latex_escaped(text: str) -> str:
-    r"""Text that LaTeX shows as it is, on one line.
-
-    >>> latex_escaped("50 % of f_p (β = 0.5)")
-    '50 \\% of f\\_p ($\\beta$ = 0.5)'
-    """
-    flat = " ".join(text.replace("\u00a0", "\0").split()).replace("\0", "\u00a0")
-    return _LATEX_SPECIAL.sub(lambda found: _LATEX_WRITTEN[found.group()], flat)
-
-
 def _fence(text: str) -> str:
     """Back ticks around a block of code: more than the code has in a row."""
     return "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -227,9 +169,7 @@ def _fence(text: str) -> str:
 
 def sections(document: StudyDocument) -> list[Section]:
     """All chapters that the study has something for, in order."""
-    judged, times = tables_results.judged_only(document), tables_costs.response_times(document)
-    new = tables_results.new_queries(document)
-    costs = (tables_costs.training_costs, tables_costs.time_ratios)
+    judged, new = tables_results.judged_only(document), tables_results.new_queries(document)
     chapters: dict[tuple[str, str], Sequence[Part]] = {
         ("notes", "Notes"): tables_setup.notes(document),
         ("effect", "Effect"): _effect(document),
@@ -237,8 +177,7 @@ def sections(document: StudyDocument) -> list[Section]:
         ("unjudged", "Passages without a judgement"): (
             (Text(prose("unjudged", document.dataset, document.split)), *judged) if judged else ()
         ),
-        ("time", "Response time"): (Text(prose("response_times")), *times) if times else (),
-        ("training", "Training"): [table for make in costs for table in make(document)],
+        ("training", "Training"): (*tables_setup.training_costs(document), *tables_setup.time_ratios(document)),
         ("labels", "Label quality"): _labels(document),
         ("sweep", "Sweep over f_p, f_c, f_e and β"): tables_labels.sweep(document),
         ("examples", "Examples"): tables_labels.examples(document),
@@ -264,7 +203,7 @@ def _labels(document: StudyDocument) -> list[Part]:
         numbered = [(f"{place}-{number}", grade) for number, grade in enumerate(tables_labels.grades(found))]
         parts += _drawn([plots.precision_recall(document, found, *one) for one in numbered])
         parts += [table for one in numbered for table in tables_labels.label_quality(found, *one)]
-    return [*parts, *tables_labels.suggestions(document), *tables_labels.feedback_gain(document)]
+    return [*parts, *tables_labels.suggestions(document)]
 
 
 def _drawn(found: Sequence[Plot | None], legend: tuple[tuple[str, int], ...] = ()) -> tuple[Plots, ...]:

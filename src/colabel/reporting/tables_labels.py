@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import re
-import unicodedata
-from collections.abc import Iterable
+import msgspec
 
 from colabel.evaluation.significance import PairedTest
 from colabel.findings.records import ExamplePassage, QualitySet, StudyDocument, TeacherQuality
@@ -29,9 +25,6 @@ from colabel.reporting.numbers import (
     table,
     value_cell,
 )
-from colabel.reporting.tables_results import INTERVAL
-
-_PIECE = "##"
 
 
 def grades(found: QualitySet) -> list[str]:
@@ -73,7 +66,7 @@ def _difference_cell(found: PairedTest | None) -> Cell:
     if found is None:
         return Cell(NONE)
     cell = mean_cell(found.difference, sign=True)
-    return dataclasses.replace(cell, detail=f"{cell.detail} p\u00a0{p_value(found.t_test)}".strip())
+    return msgspec.structs.replace(cell, detail=f"{cell.detail} p\u00a0{p_value(found.t_test)}".strip())
 
 
 def suggestions(document: StudyDocument) -> tuple[Table, ...]:
@@ -88,25 +81,6 @@ def suggestions(document: StudyDocument) -> tuple[Table, ...]:
         lines.append(TableLine((Cell(order), *(Cell(percent(value), value) for value in values))))
     caption = "Share of suggested labels that are hidden positives"
     return table("suggestions", caption, columns, marked_best(lines, range(1, len(columns))))
-
-
-def feedback_gain(document: StudyDocument) -> list[Part]:
-    """Gain of ColBERT-PRF on the queries of each split, and how good ColBERT and the feedback are there."""
-    measure = document.measures[0]
-    columns = [
-        Column("Split", number=False),
-        Column("queries"),
-        Column("gain", hint="ColBERT-PRF re-ranking less ColBERT, paired by query"),
-        Column(f"ColBERT's {measure}"),
-        Column("relevant feedback", hint="share of the feedback passages that are relevant"),
-    ]
-    lines = []
-    for split, found in document.prf_gain.items():
-        queries = Cell(count(found.gain.queries), found.gain.queries)
-        means = mean_cell(found.gain, sign=True), mean_cell(found.plain), mean_cell(found.precision)
-        lines.append(TableLine((Cell(split), queries, *means)))
-    held = table("feedback", f"{measure} of ColBERT-PRF less that of ColBERT; {INTERVAL}", columns, lines)
-    return [Text(prose("feedback", document)), *held] if held else []
 
 
 def sweep(document: StudyDocument) -> tuple[Table, ...]:
@@ -126,7 +100,7 @@ def examples(document: StudyDocument) -> list[Part]:
     """Queries whose labels changed most, with their expansion tokens and passages."""
     shown = document.examples
     tokens = [token for example in shown for token, _ in example.tokens]
-    pieces = any(token.startswith(_PIECE) for token in tokens)
+    pieces = any(token.startswith("##") for token in tokens)
     texts = any(example.query for example in shown)
     return [Text(prose("examples", document, pieces, texts)), Cards(shown)] if shown else []
 
@@ -142,41 +116,3 @@ def direction(passage: ExamplePassage) -> str:
     if passage.before is None or passage.after < passage.before:
         return "up"
     return "down" if passage.after > passage.before else "same"
-
-
-def marked_parts(text: str, tokens: Iterable[str]) -> list[tuple[str, bool]]:
-    """The text cut into parts, each with whether it is a matched token.
-
-    A token is looked for as BERT sees the text: without case and accents. One that begins a word is marked where it
-    is the whole word, and only where it never is, at the beginning of words; ``##berg`` inside and at the end of words.
-    """
-    folded = fold(text)
-    marks = [False] * len(text)
-    for token in tokens:
-        for start, end in _places(folded, fold(token)):
-            marks[start:end] = [True] * (end - start)
-    groups = itertools.groupby(zip(text, marks, strict=True), key=lambda one: one[1])
-    return [("".join(letter for letter, _ in group), marked) for marked, group in groups]
-
-
-def fold(text: str) -> str:
-    """Lower case without accents, character by character, so that places stay the same.
-
-    >>> fold("Été İ")
-    'ete i'
-    """
-    return "".join(unicodedata.normalize("NFD", letter)[0].lower()[0] for letter in text)
-
-
-def _places(folded: str, token: str) -> list[tuple[int, int]]:
-    if token.startswith(_PIECE) and len(token) > len(_PIECE):
-        patterns = [rf"(?<=\w){re.escape(token.removeprefix(_PIECE))}"]
-    elif not token.isalnum() or unicodedata.name(token[0], "").startswith("CJK"):  # tokens wherever they stand
-        patterns = [re.escape(token)]
-    else:
-        patterns = [rf"\b{re.escape(token)}\b", rf"\b{re.escape(token)}"]
-    for pattern in patterns:
-        found = [match.span() for match in re.finditer(pattern, folded) if match.group()]
-        if found:
-            return found
-    return []

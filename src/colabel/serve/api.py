@@ -19,6 +19,7 @@ from starlette.routing import Route
 from colabel import __version__
 from colabel.errors import ColabelError, DataError
 from colabel.serve import api_records as records
+from colabel.serve.overview import overview
 from colabel.serve.served import ServedRun
 
 MOST_WAITING = 64
@@ -63,19 +64,23 @@ class Desk:
         self.served.store.close()
 
 
-Handler = Callable[[Desk, Any], Awaitable[Any]]
-
-
 @dataclass(frozen=True)
 class Endpoint:
-    """A path of the API."""
+    """A path of the API; ``work`` is done in the run's own thread, unless ``handle`` says how."""
 
     method: str
     path: str
     about: str
     takes: type[records.Request]
     gives: type[msgspec.Struct]
-    handle: Handler
+    work: Callable[[ServedRun, Any], Any] | None = None
+    handle: Callable[[Desk, Any], Awaitable[Any]] | None = None
+
+    async def answer(self, desk: Desk, asked: Any) -> Any:
+        """What a request is answered with."""
+        if self.handle is not None:
+            return await self.handle(desk, asked)
+        return await desk.ask(lambda: self.work(desk.served, asked) if self.work else None)
 
 
 async def _search(desk: Desk, asked: records.SearchRequest) -> records.SearchResponse:
@@ -97,18 +102,9 @@ async def _searches(
     return [await desk.ask(functools.partial(desk.served.search, query, *how)) for query in queries]
 
 
-async def _facets(desk: Desk, asked: records.NothingRequest) -> records.FacetsResponse:
-    return records.FacetsResponse(await desk.ask(desk.served.facets))
-
-
-async def _suggestions(desk: Desk, asked: records.SuggestionsRequest) -> records.SuggestionsResponse:
-    return await desk.ask(lambda: desk.served.suggestions(asked))
-
-
 async def _judge(desk: Desk, asked: records.VerdictRequest) -> records.VerdictResponse:
-    begun = time.perf_counter()
-    verdict = desk.served.check(asked)
-    kept = await run_in_threadpool(desk.served.keep, verdict, asked.call)  # on the disk before anything else
+    begun, verdict = time.perf_counter(), desk.served.check(asked)
+    kept = await run_in_threadpool(desk.served.store.add, verdict, asked.call)  # on the disk before anything else
     return await desk.ask(lambda: desk.served.kept(kept, begun))
 
 
@@ -118,43 +114,30 @@ async def _undo(desk: Desk, asked: records.UndoRequest) -> records.UndoResponse:
     return undone
 
 
-async def _recent(desk: Desk, asked: records.RecentRequest) -> records.RecentResponse:
-    return records.RecentResponse(await desk.ask(lambda: desk.served.recent(asked.judge, asked.k)))
-
-
-async def _overview(desk: Desk, asked: records.NothingRequest) -> records.Overview:
-    return await desk.ask(desk.served.overview)
-
-
-async def _health(desk: Desk, asked: records.NothingRequest) -> records.Health:
+async def _health(desk: Desk, asked: records.Request) -> records.Health:
     return await run_in_threadpool(desk.served.health)
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/search", "Search with a ranker.", records.SearchRequest, records.SearchResponse, _search),
-    Endpoint("POST", "/api/search", "Search for several texts.", records.BatchRequest, records.BatchResponse, _batch),
-    Endpoint("GET", "/api/facets", "What to filter by.", records.NothingRequest, records.FacetsResponse, _facets),
-    Endpoint(
-        "GET",
-        "/api/suggestions",
-        "The next pairs to judge.",
-        records.SuggestionsRequest,
-        records.SuggestionsResponse,
-        _suggestions,
-    ),
-    Endpoint("GET", "/api/verdicts", "The newest verdicts.", records.RecentRequest, records.RecentResponse, _recent),
-    Endpoint(
-        "POST",
-        "/api/verdicts",
-        "Keep a verdict; it is on the disk when the answer comes.",
-        records.VerdictRequest,
-        records.VerdictResponse,
-        _judge,
-    ),
-    Endpoint("POST", "/api/verdicts/undo", "Take a verdict back.", records.UndoRequest, records.UndoResponse, _undo),
-    Endpoint("GET", "/api/overview", "How far the labels are.", records.NothingRequest, records.Overview, _overview),
-    Endpoint("GET", "/api/health", "Whether the server is well.", records.NothingRequest, records.Health, _health),
-)
+    Endpoint("GET", "/api/search", "Search with a ranker.", records.SearchRequest, records.SearchResponse,
+             handle=_search),
+    Endpoint("POST", "/api/search", "Search for several texts.", records.BatchRequest, records.BatchResponse,
+             handle=_batch),
+    Endpoint("GET", "/api/facets", "What to filter by.", records.NothingRequest, records.FacetsResponse,
+             lambda served, _: records.FacetsResponse(served.facets.views())),
+    Endpoint("GET", "/api/suggestions", "The next pairs to judge.", records.SuggestionsRequest,
+             records.SuggestionsResponse, ServedRun.suggestions),
+    Endpoint("GET", "/api/verdicts", "The newest verdicts.", records.RecentRequest, records.RecentResponse,
+             ServedRun.recent),
+    Endpoint("POST", "/api/verdicts", "Keep a verdict; it is on the disk when the answer comes.",
+             records.VerdictRequest, records.VerdictResponse, handle=_judge),
+    Endpoint("POST", "/api/verdicts/undo", "Take a verdict back.", records.UndoRequest, records.UndoResponse,
+             handle=_undo),
+    Endpoint("GET", "/api/overview", "How far the labels are.", records.NothingRequest, records.Overview,
+             lambda served, _: overview(served)),
+    Endpoint("GET", "/api/health", "Whether the server is well.", records.NothingRequest, records.Health,
+             handle=_health),
+)  # fmt: skip
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -176,7 +159,7 @@ def _answering(desk: Desk, methods: dict[str, Endpoint]) -> Callable[[Request], 
         one = methods["GET" if request.method == "HEAD" else request.method]
         try:
             asked = await _asked(one, request)
-            return _json(await one.handle(desk, asked))
+            return _json(await one.answer(desk, asked))
         except Refusal as refusal:
             headers = {"retry-after": "1"} if refusal.status == 503 else None
             return _json(records.Problem(str(refusal)), refusal.status, headers)
@@ -221,20 +204,15 @@ def openapi() -> dict[str, Any]:
         operation: dict[str, Any] = {"summary": one.about, "operationId": f"{one.method} {one.path}"}
         schema = components[one.takes.__name__]
         if one.method == "POST":
-            content = {"application/json": {"schema": _reference(one.takes)}}
-            operation["requestBody"] = {"required": True, "content": content}
+            operation["requestBody"] = {"required": True, "content": _content(one.takes)}
         else:
             operation["parameters"] = [
                 {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": about}
                 for name, about in schema.get("properties", {}).items()
             ]
-        good = {"description": "Done.", "content": {"application/json": {"schema": _reference(one.gives)}}}
-        refused = {"content": {"application/json": {"schema": _reference(records.Problem)}}}
         reasons = {"400": "Not understood.", "422": "Understood, and it cannot be.", "503": "Too many wait already."}
-        operation["responses"] = {
-            "200": good,
-            **{code: {"description": why, **refused} for code, why in reasons.items()},
-        }
+        operation["responses"] = {"200": _answer("Done.", one.gives)}
+        operation["responses"] |= {code: _answer(why, records.Problem) for code, why in reasons.items()}
         paths.setdefault(one.path, {})[one.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -244,5 +222,9 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _reference(kind: type[msgspec.Struct]) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+def _answer(why: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"description": why, "content": _content(kind)}
+
+
+def _content(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from colabel.labels.agreement import Agreement
 from colabel.labels.verdicts import HIGHEST_GRADE, LONGEST_JUDGE
-from colabel.serve.estimates import MissingEstimate, Share
 from colabel.serve.evidence import Segment, Sentence
 
 LONGEST_QUERY = 1000
@@ -217,6 +217,39 @@ class JudgeView(Struct, frozen=True):
     no: int
     unsure: int
     last: str
+
+
+class Share(Struct, frozen=True):
+    """A share with Wilson's 95 % interval; ``low`` and ``high`` are 0 and 1 where nothing was counted."""
+
+    hits: int
+    of: int
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        """The share itself, NaN where nothing was counted."""
+        return self.hits / self.of if self.of else math.nan
+
+
+class MissingEstimate(Struct, frozen=True):
+    """Labels that the candidates hold and nobody gave when the run was made.
+
+    Attributes:
+        candidates: unlabelled candidates of all queries, N.
+        sample: of a random sample of them, how many were found relevant.
+        found: how many were found by any way.
+        estimate: N · share of the sample; None where nothing of the sample was judged.
+        low, high: N · Wilson's interval; never less than was found.
+    """
+
+    candidates: int
+    sample: Share
+    found: int
+    estimate: float | None
+    low: float
+    high: float
 
 
 class Bar(Struct, frozen=True):

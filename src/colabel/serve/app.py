@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
+import errno
 import logging
 import math
 import secrets
@@ -11,7 +11,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,18 +19,22 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from colabel.errors import UsageError
+from colabel.labels.verdict_files import user_name
+from colabel.labels.verdicts import LONGEST_JUDGE
 from colabel.pipeline.folder import RANKERS, Run
+from colabel.pipeline.judging import guidelines as run_guidelines
 from colabel.serve.api import Desk, Refusal, routes
+from colabel.serve.overview import overview
 from colabel.serve.security import Guard, is_loopback
 from colabel.serve.served import ServedRun
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8765
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RANKER_NAMES = {
     "hybrid": "Student and BM25",
     "student": "Student",
@@ -55,12 +58,12 @@ def create_app(
     if token is None and not is_loopback(host):
         raise UsageError(f"{host} can be reached by others, so requests need a token; give one with --token")
     hosts = {"localhost", "127.0.0.1", "::1", host.strip("[]").lower()} if is_loopback(host) else set()
-    text = run.guidelines() if guidelines is None else guidelines
+    text = run_guidelines(run) if guidelines is None else guidelines
     desk = Desk(ServedRun(run, double=double))
     pages = Environment(
         loader=PackageLoader("colabel.serve"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    pages.globals |= {"collection": run.dataset.name, "judge": _user(), "folder": str(run.folder)}
+    pages.globals |= {"collection": run.dataset.name, "judge": user_name()[:LONGEST_JUDGE], "folder": str(run.folder)}
     pages.filters["share"] = _share
     pages.filters["count"] = lambda value: f"{round(value):,}"
 
@@ -78,9 +81,9 @@ def create_app(
 
         return show
 
-    async def overview(request: Request) -> Response:
+    async def first_page(request: Request) -> Response:
         try:
-            found = await desk.ask(desk.served.overview)
+            found = await desk.ask(lambda: overview(desk.served))
         except Refusal as refusal:
             return HTMLResponse(str(refusal), refusal.status, {"retry-after": "1"})
         return HTMLResponse(pages.get_template("overview.html.j2").render(page="overview", found=found))
@@ -95,32 +98,16 @@ def create_app(
 
     return Starlette(
         routes=[
-            Route("/", overview),
+            Route("/", first_page),
             Route("/review", page("review", why=desk.served.why, guidelines=text.strip())),
             Route("/search", page("search", rankers={name: _RANKER_NAMES[name] for name in RANKERS})),
             *routes(desk),
-            *(Route(f"/static/{name}", _asset(name)) for name in assets()),
+            Mount("/static", StaticFiles(packages=[("colabel.serve", "static")])),
         ],
         middleware=[Middleware(Guard, hosts=hosts, token=token)],
         exception_handlers={HTTPException: missing_page, Exception: broken},
         lifespan=lifespan,
     )
-
-
-def assets() -> list[str]:
-    """Names of the style sheet, scripts and pictures: there are no others, whatever a request asks for."""
-    found = resources.files("colabel.serve").joinpath("static").iterdir()
-    return sorted(one.name for one in found if one.name.endswith(tuple(_KINDS)))
-
-
-def _asset(name: str) -> Callable[[Request], Any]:
-    content = resources.files("colabel.serve").joinpath("static", name).read_bytes()
-    kind = _KINDS[name[name.rindex(".") :]]
-
-    async def show(request: Request) -> Response:
-        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-    return show
 
 
 def _share(value: float) -> str:
@@ -132,14 +119,6 @@ def _share(value: float) -> str:
     if math.isnan(value):
         return "–"
     return f"{100 * value:.1f} %" if 0 < value < 0.01 else f"{100 * value:.0f} %"
-
-
-def _user() -> str:
-    """The name of whoever runs this, for a start."""
-    try:
-        return getpass.getuser()[:60]
-    except (OSError, KeyError):
-        return "me"
 
 
 def serve(
@@ -180,17 +159,10 @@ def _listener(host: str, port: int) -> socket.socket:
     """A listening socket: at the port, or at the next that is free within twenty; 0 is any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in range(port, port + 20) if port else (0,):
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host.strip("[]"), wanted))
+            return socket.create_server((host.strip("[]"), wanted), family=family, backlog=128)
         except OSError as error:
-            listener.close()
-            if isinstance(error, socket.gaierror) or error.errno not in (13, 98, 48):
-                raise UsageError(
-                    f"cannot listen on {host}: {error.strerror}; give an address of this machine"
-                ) from None
-            continue
-        listener.listen(128)
-        return listener
+            if isinstance(error, socket.gaierror) or error.errno not in (errno.EACCES, errno.EADDRINUSE):
+                said = f"cannot listen on {host}: {error.strerror}; give an address of this machine"
+                raise UsageError(said) from None
     raise UsageError(f"ports {port} to {port + 19} are taken; give another with --port")

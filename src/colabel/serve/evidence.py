@@ -9,10 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from colabel.ranking.highlights import Word, piece_spans, stems_of, words_of
-
-__all__ = ["LEVELS", "Match", "Segment", "Sentence", "Word", "best_matches", "marked", "piece_spans", "sentences"]
-__all__ += ["stems_of", "words_of"]
+from colabel.ranking.highlights import Word
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -110,7 +107,6 @@ def sentences(
         own: the passage's own telling stems, most telling first.
         telling: stems that tell the labelled passages from others, most telling first.
         close: word of the passage → a token of the labelled passages that is near in meaning.
-        labelled: how many labelled passages the query has.
     """
     surface = {word.stem: word.text.lower() for word in reversed(words) if word.stem}
     shared = [surface[stem] for stem in telling if stem in surface and stem not in query_stems]

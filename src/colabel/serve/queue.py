@@ -24,11 +24,10 @@ from colabel.collective import Knowledge
 from colabel.data import Dataset
 from colabel.data.splits import stable_fraction
 from colabel.labels import Flag, LabelBlock, Labels, Verdict, find_missing
+from colabel.labels.artefact import unlabelled
 from colabel.labels.missing import order_values
-from colabel.labels.statistics import unlabelled
 from colabel.labels.verdicts import Decision
-from colabel.serve.learning import Learner
-from colabel.serve.live import rescore
+from colabel.serve.learning import Learner, rescore
 
 Source = Literal["missing", "doubtful", "random", "double", "disagreement"]
 SOURCES: tuple[Source, ...] = ("missing", "doubtful", "random")
@@ -140,7 +139,8 @@ class Queue:
         while len(found) < count:
             second = ("double",) if (self._given[judge] + len(found)) % 2 else ()
             for source in (*second, *self._turn(self._decided + len(found))):
-                pair = next((one for one in sources[source] if one not in found and not self._same(one, found)), None)
+                taken = {(one.query_id, one.row) for one in found}
+                pair = next((one for one in sources[source] if (one.query_id, one.row) not in taken), None)
                 if pair is not None:
                     break
             else:
@@ -154,7 +154,11 @@ class Queue:
 
     def disputed(self) -> list[tuple[str, str]]:
         """Pairs that one found relevant and as many others did not, those judged last first."""
-        found = [pair for pair, one in self._decisions.items() if one.relevant is None and len(self._votes(pair)) > 1]
+        found = [
+            pair
+            for pair, one in self._decisions.items()
+            if one.relevant is None and {"yes", "no"} <= {said.answer for said in self._said[pair].values()}
+        ]
         return sorted(found, key=lambda pair: -max(one.id for one in self._said[pair].values()))
 
     def to_settle(self, judge: str) -> list[tuple[str, str]]:
@@ -167,9 +171,6 @@ class Queue:
     def said(self, pair: tuple[str, str]) -> list[Verdict]:
         """What people say about a pair."""
         return list(self._said.get(pair, {}).values())
-
-    def _votes(self, pair: tuple[str, str]) -> set[str]:
-        return {one.answer for one in self._said[pair].values() if one.answer != "unsure"}
 
     def source_of(self, query_id: str, passage_id: str, judge: str) -> str:
         """Which queue a pair was shown from; after a restart, which one it would come from."""
@@ -214,10 +215,6 @@ class Queue:
     def teacher_scores(self, query_id: str) -> npt.NDArray[np.float32]:
         """The teacher's scores of a query's candidates, by the labels of now."""
         return self._scores.get(query_id, self.labels.query(query_id).teacher)
-
-    @staticmethod
-    def _same(pair: Pair, found: Sequence[Pair]) -> bool:
-        return any((one.query_id, one.row) == (pair.query_id, pair.row) for one in found)
 
     def _turn(self, number: int) -> tuple[Source, ...]:
         """Whose turn it is, and who steps in where that queue is empty."""

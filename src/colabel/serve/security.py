@@ -85,19 +85,13 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, sending)
             return
-        body = await _whole_body(headers, receive)
-        if body is None:
-            too_large = JSONResponse(
-                {"error": f"a request may have {MOST_BYTES:,} bytes"}, 413, {"connection": "close"}
-            )
-            await too_large(scope, receive, sending)
-            return
-        await self.app(scope, _once(body, receive), sending)
+        await self.app(scope, receive, sending)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Hosts and origins."""
+        """Hosts, origins, and sizes."""
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
+        plain = all(letter.isalnum() or letter in ".-_:[]" for letter in host)  # nothing that parsers take differently
+        name = urlsplit(f"//{host}").hostname if plain else None
         if name is None or (self.hosts and name not in self.hosts):
             return JSONResponse({"error": "this host name is not served here"}, 421)
         if scope["method"] in _SAFE:
@@ -107,6 +101,10 @@ class Guard:
             return JSONResponse({"error": "requests from other sites are refused"}, 403)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return JSONResponse({"error": "expected content-type application/json"}, 415)
+        length = headers.get("content-length", "")  # which the server holds requests to
+        if not length.isdigit() or int(length) > MOST_BYTES:
+            said = f"a request may have {MOST_BYTES:,} bytes, and says how many in content-length"
+            return JSONResponse({"error": said}, 413, {"connection": "close"})
         return None
 
     def _token_refusal(self, scope: Scope, headers: Headers) -> Response | None:
@@ -129,39 +127,3 @@ class Guard:
 
     def _fits(self, given: str) -> bool:
         return self.token is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
-
-
-def _is_plain(host: str) -> bool:
-    """Whether a Host header is a name or address with a port, and nothing that a parser could take otherwise."""
-    return bool(host) and all(letter.isalnum() or letter in ".-_:[]" for letter in host)
-
-
-async def _whole_body(headers: Headers, receive: Receive) -> bytes | None:
-    """The body; None where it is larger than allowed, which is seen before all of it is read."""
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MOST_BYTES:
-        return None
-    parts: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return parts
-        parts += message.get("body", b"")
-        if len(parts) > MOST_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return parts
-
-
-def _once(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, for whoever reads it again."""
-    given = False
-
-    async def receiving() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receiving

@@ -1,62 +1,32 @@
-"""A run as the web app sees it: search, pairs to judge, verdicts, and figures. One thread at a time."""
+"""A run as the web app sees it: search, pairs to judge, and verdicts. One thread at a time."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import logging
 import math
 import re
-import shlex
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from colabel import __version__
-from colabel.data.splits import TEST, normalise_query
-from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
+from colabel.data.splits import normalise_query
+from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels import Verdict, decide, of_people
-from colabel.labels.agreement import agreements, alpha
-from colabel.labels.statistics import unlabelled
+from colabel.labels.artefact import unlabelled
 from colabel.labels.verdict_files import graded
-from colabel.labels.verdicts import TYPED, Decision, check_person
-from colabel.pipeline.again import compared
-from colabel.pipeline.folder import Run, list_runs, open_run
+from colabel.labels.verdicts import Decision, check_person, typed_id
+from colabel.pipeline.folder import Run
+from colabel.ranking.highlights import Word, piece_spans, stems_of, words_of
+from colabel.serve import api_records as records
 from colabel.serve import evidence
-from colabel.serve.api_records import (
-    Bar,
-    ChangeView,
-    FacetView,
-    Health,
-    HitView,
-    JudgeView,
-    Overview,
-    PairView,
-    PassageView,
-    Rank,
-    SaidView,
-    SearchResponse,
-    Step,
-    SuggestionsRequest,
-    SuggestionsResponse,
-    TrainingView,
-    UndoResponse,
-    VerdictRequest,
-    VerdictResponse,
-    VerdictView,
-)
-from colabel.serve.estimates import estimate_missing, precision
-from colabel.serve.evidence import Match, Segment, Word, marked, piece_spans, words_of
+from colabel.serve.evidence import Match, Segment, marked
 from colabel.serve.facets import Facets
 from colabel.serve.queue import Pair, Queue
 from colabel.types import Passage
-
-log = logging.getLogger(__name__)
 
 _SHOWN_LABELS = 4  # labelled passages beside a candidate
 _LONGEST = 12_000  # characters of a passage that are shown
@@ -65,14 +35,12 @@ _RANKED = 1000  # depth to which BM25's rank of a candidate is known
 _CLOSE = 0.6  # similarity above which two different words count as close
 _COMMON = 0.5  # idf below which a token tells nothing: it stands in 60 % of the passages
 _KEPT = 1024  # passages whose words and tokens are kept in memory
-_ENOUGH = 20  # random pairs from which on an estimate is worth a decision
-_STALE = 0.05  # share of right suggestions below which it is time to stop
 
 
 class ServedRun:
     """An opened run with its queue and verdicts.
 
-    Everything but :meth:`keep` and :meth:`take_back` is for one thread at a time: tokenizers are not made for more.
+    Everything but :meth:`take_back` and the store is for one thread at a time: tokenizers are not made for more.
     """
 
     def __init__(self, run: Run, *, double: float = 0.0) -> None:
@@ -83,11 +51,10 @@ class ServedRun:
         self.ready = False
         self.searches = 0
         self._seen = -1
-        self._verdicts: list[Verdict] = []
-        self._programs: list[Verdict] = []
-        self._decisions: Mapping[tuple[str, str], Decision] = {}
+        self.verdicts: list[Verdict] = []
+        self.programs: list[Verdict] = []
+        self.decisions: Mapping[tuple[str, str], Decision] = {}
         self._found = functools.lru_cache(maxsize=256)(self._search)
-        self._changed = functools.lru_cache(maxsize=64)(self._change)
         self._words = functools.lru_cache(maxsize=_KEPT)(lambda text: words_of(text, self.language))
         self._placed = functools.lru_cache(maxsize=_KEPT)(piece_spans)
         self._texts: dict[str, str] = {}
@@ -114,60 +81,49 @@ class ServedRun:
         if last == self._seen:
             return []
         everything = self.store.current()
-        self._verdicts, self._programs = of_people(everything), [one for one in everything if one.by_program]
-        self._decisions = decide(self._verdicts)
+        self.verdicts, self.programs = of_people(everything), [one for one in everything if one.by_program]
+        self.decisions = decide(self.verdicts)
         self._seen = last
-        return self.queue.update(self._verdicts, self._decisions) if self.queue else []
+        return self.queue.update(self.verdicts, self.decisions) if self.queue else []
 
     # --- search ---
 
     def search(
         self, query: str, ranker: str, k: int, min_probability: float = 0.0, filters: tuple[str, ...] = ()
-    ) -> SearchResponse:
+    ) -> records.SearchResponse:
         """The best passages for a text, marked, of those that filters leave."""
         self.refresh()
         begun = time.perf_counter()
         self.searches += 1
         query_id = self.query_id(query)
         labels = self._labels_of(query_id)
-        found = self._found(query, ranker, k, min_probability, filters)
         hits = [
-            HitView(
-                rank=rank,
-                score=score,
-                probability=likely,
-                passage_id=passage.id,
-                title=title,
-                text=text,
-                metadata=metadata,
-                label=labels.get(passage.id),
-                verdict=self._decided(query_id, passage.id),
+            msgspec.structs.replace(
+                one, label=labels.get(one.passage_id), verdict=self._decided(query_id, one.passage_id)
             )
-            for rank, (passage, score, likely, title, text, metadata) in enumerate(found, start=1)
+            for one in self._found(query, ranker, k, min_probability, filters)
         ]
-        return SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
-
-    def facets(self) -> list[FacetView]:
-        """What the passages can be filtered by."""
-        return self._facets.views()
+        return records.SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
 
     @functools.cached_property
-    def _facets(self) -> Facets:
+    def facets(self) -> Facets:
+        """What the passages can be filtered by."""
         return Facets(self.run.index.metadata.table)
 
     def _search(
         self, query: str, ranker: str, k: int, min_probability: float = 0.0, filters: tuple[str, ...] = ()
-    ) -> list[tuple[Passage, float, float | None, list[Segment], list[Segment], dict[str, Any]]]:
-        allowed = self._facets.allowed(filters) if filters else None
+    ) -> list[records.HitView]:
+        """Hits of a search, without what is known of them by labels and verdicts."""
+        allowed = self.facets.allowed(filters) if filters else None
         found = self.run.search(query, k, ranker=ranker, min_probability=min_probability, allowed=allowed)
-        stems = evidence.stems_of([query], self.language)
+        stems = stems_of([query], self.language)
         vectors = None
         if ranker != "bm25":
             late = self.run.late if ranker in ("hybrid", "student") else None
             index = self.run.theta_index if late is None else self.run.index
             encoder = index.encoder if late is None else late.encoder
             vectors = encoder.encode_queries([query]).vectors[0].numpy()
-        hits = []
+        hits: list[records.HitView] = []
         lines = zip(*(one[0].tolist() for one in (found.rows, found.scores, found.probabilities)), strict=True)
         for row, score, likely in lines:
             if row < 0:
@@ -178,14 +134,13 @@ class ServedRun:
                 match = self._vector_match("query", stems, vectors, index, row, passage)
             title, text = self._marked(passage, [match])
             metadata = {str(name): value for name, value in passage.metadata.items()}
-            hits.append((passage, score, None if math.isnan(likely) else likely, title, text, metadata))
+            figures = len(hits) + 1, score, None if math.isnan(likely) else likely
+            hits.append(records.HitView(*figures, passage.id, title, text, metadata, label=None, verdict=None))
         return hits
 
     def query_id(self, text: str) -> str:
         """The id of the collection's query of this text, or one that a new text always gets."""
-        plain = normalise_query(text)
-        digest = hashlib.blake2b(plain.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        return self._texts.get(plain, f"{TYPED}{digest}")
+        return self._texts.get(normalise_query(text)) or typed_id(text)
 
     def _labels_of(self, query_id: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -194,18 +149,18 @@ class ServedRun:
         return found
 
     def _decided(self, query_id: str, passage_id: str) -> bool | None:
-        one = self._decisions.get((query_id, passage_id))
+        one = self.decisions.get((query_id, passage_id))
         return one.relevant if one else None
 
     # --- review ---
 
-    def suggestions(self, request: SuggestionsRequest) -> SuggestionsResponse:
+    def suggestions(self, request: records.SuggestionsRequest) -> records.SuggestionsResponse:
         """The next pairs for a judge."""
         check_person(request.judge)
         self.refresh()
-        judged = sum(one.judge == request.judge for one in self._verdicts)
+        judged = sum(one.judge == request.judge for one in self.verdicts)
         if self.queue is None:
-            return SuggestionsResponse([], 0, judged, self.why)
+            return records.SuggestionsResponse([], 0, judged, self.why)
         if request.queue == "disagreements":
             return self._disagreements(request, judged)
         only = self._matching(request.find) if request.find.strip() else None
@@ -217,9 +172,9 @@ class ServedRun:
                 why = "No pair is left whose query has these words."
             elif request.skip:
                 why = "Only pairs of queries that you skipped are left."
-        return SuggestionsResponse([self._pair(pair) for pair in pairs], self.queue.left(), judged, why)
+        return records.SuggestionsResponse([self._pair(pair) for pair in pairs], self.queue.left(), judged, why)
 
-    def _disagreements(self, request: SuggestionsRequest, judged: int) -> SuggestionsResponse:
+    def _disagreements(self, request: records.SuggestionsRequest, judged: int) -> records.SuggestionsResponse:
         """Pairs on which people differ, with what each of them said."""
         queue = self._queue()
         waiting = [pair for pair in queue.to_settle(request.judge) if pair[0] not in request.skip]
@@ -230,21 +185,21 @@ class ServedRun:
             pair = Pair(query_id, passage_id, row, "disagreement", 0.0)
             shown = self._pair(pair) if known else self._plain_pair(pair)
             found.append(msgspec.structs.replace(shown, said=self._said((query_id, passage_id))))
-        return SuggestionsResponse(found, len(waiting), judged, "" if found else "There is no disagreement to settle.")
+        why = "" if found else "There is no disagreement to settle."
+        return records.SuggestionsResponse(found, len(waiting), judged, why)
 
-    def _said(self, pair: tuple[str, str]) -> list[SaidView]:
-        programs = [one for one in self._programs if (one.query_id, one.passage_id) == pair]
-        return [
-            SaidView(one.judge, one.answer, one.grade, one.reason) for one in [*self._queue().said(pair), *programs]
-        ]
+    def _said(self, pair: tuple[str, str]) -> list[records.SaidView]:
+        programs = [one for one in self.programs if (one.query_id, one.passage_id) == pair]
+        said = [*self._queue().said(pair), *programs]
+        return [records.SaidView(one.judge, one.answer, one.grade, one.reason) for one in said]
 
-    def _plain_pair(self, pair: Pair) -> PairView:
+    def _plain_pair(self, pair: Pair) -> records.PairView:
         """A pair whose query has no labels: somebody searched for it."""
         query = next(one.query for one in self._queue().said((pair.query_id, pair.passage_id)))
         passage = self.dataset.passages[pair.row]
-        title, text = self._marked(passage, [Match("query", evidence.stems_of([query], self.language))])
-        shown = PassageView(pair.passage_id, title, text)
-        return PairView(pair.query_id, [Segment(query)], shown, [], 0, [], [])
+        title, text = self._marked(passage, [Match("query", stems_of([query], self.language))])
+        shown = records.PassageView(pair.passage_id, title, text)
+        return records.PairView(pair.query_id, [Segment(query)], shown, [], 0, [], [])
 
     def _matching(self, text: str) -> set[str]:
         """Ids of the queries that hold all words of a text, or have it as their id."""
@@ -255,11 +210,11 @@ class ServedRun:
             if query_id == text.strip() or all(word in query.casefold() for word in words)
         }
 
-    def _pair(self, pair: Pair) -> PairView:
+    def _pair(self, pair: Pair) -> records.PairView:
         queue = self._queue()
         query = self.dataset.queries[pair.query_id]
         positives = [row for row in queue.positives(pair.query_id) if row != pair.row]
-        stems = evidence.stems_of([query], self.language)
+        stems = stems_of([query], self.language)
         telling, own = self.run.bm25.telling_words([positives, [pair.row]], _TELLING)
         knowledge, index = queue.knowledge, queue.knowledge.index
         vectors = knowledge.queries.vectors([pair.query_id])[0].numpy()
@@ -277,19 +232,19 @@ class ServedRun:
             other = self.dataset.passages[row]
             same = Match("labelled", candidate_stems & set(telling))
             title, text = self._marked(other, [Match("query", stems), same])
-            labelled.append(PassageView(other.id, title, text))
+            labelled.append(records.PassageView(other.id, title, text))
         title, text = self._marked(passage, [asked, shared])
-        return PairView(
+        return records.PairView(
             query_id=pair.query_id,
             query=marked(query, words_of(query, self.language), [Match("query", stems & candidate_stems)]),
-            candidate=PassageView(pair.passage_id, title, text),
+            candidate=records.PassageView(pair.passage_id, title, text),
             labelled=labelled,
             labels=len(positives),
             reasons=evidence.sentences(words, own, stems, telling, close, len(positives)),
             ranks=self._ranks(pair, query),
         )
 
-    def _ranks(self, pair: Pair, query: str) -> list[Rank]:
+    def _ranks(self, pair: Pair, query: str) -> list[records.Rank]:
         queue = self._queue()
         words, _ = self.run.bm25.rank([query], _RANKED)
         theta, _ = queue.knowledge.ranking.query(pair.query_id)
@@ -299,9 +254,9 @@ class ServedRun:
         rivals = unlabelled(scores[None], held.flags[None])[0] & (held.rows != pair.row)
         rank = int((scores[rivals] > own[0]).sum()) + 1 if len(own) and np.isfinite(own[0]) else None
         return [
-            Rank("BM25", _place(words[0], pair.row), len(words[0])),
-            Rank("θ", _place(theta, pair.row), len(theta)),
-            Rank("teacher", rank, len(held.rows)),
+            records.Rank("BM25", _place(words[0], pair.row), len(words[0])),
+            records.Rank("θ", _place(theta, pair.row), len(theta)),
+            records.Rank("teacher", rank, len(held.rows)),
         ]
 
     def _close(
@@ -322,7 +277,7 @@ class ServedRun:
             word = next((one for one in words if span and one.start <= span[0] < one.end and one.stem), None)
             if word is None or value < _CLOSE or piece.startswith("##") or not re.fullmatch(r"\w{3,}", piece):
                 continue
-            if not word.text.lower().startswith(piece) and word.stem not in evidence.stems_of([piece], self.language):
+            if not word.text.lower().startswith(piece) and word.stem not in stems_of([piece], self.language):
                 found.append((value, word.text.lower(), piece))
         return {word: piece for _, word, piece in sorted(found, reverse=True)}
 
@@ -356,7 +311,7 @@ class ServedRun:
 
     # --- verdicts ---
 
-    def check(self, request: VerdictRequest) -> Verdict:
+    def check(self, request: records.VerdictRequest) -> Verdict:
         """The verdict that a request stands for."""
         check_person(request.judge)
         if (request.answer is None) == (request.grade is None):
@@ -380,102 +335,26 @@ class ServedRun:
             return Verdict(query_id, request.passage_id, answer, request.judge, grade, query, source)
         return Verdict(query_id, request.passage_id, request.answer or "unsure", request.judge, None, query, source)
 
-    def keep(self, verdict: Verdict, call: str | None) -> Verdict:
-        """Write a verdict to the disk."""
-        return self.store.add(verdict, call)
-
-    def kept(self, verdict: Verdict, begun: float) -> VerdictResponse:
+    def kept(self, verdict: Verdict, begun: float) -> records.VerdictResponse:
         """What to answer once a verdict is on the disk: suggestions are scored again first."""
         changed = self.refresh()
-        return VerdictResponse(view(verdict), verdict.query_id in changed, time.perf_counter() - begun)
+        return records.VerdictResponse(view(verdict), verdict.query_id in changed, time.perf_counter() - begun)
 
-    def take_back(self, judge: str, verdict_id: int | None) -> UndoResponse:
+    def take_back(self, judge: str, verdict_id: int | None) -> records.UndoResponse:
         """Undo a verdict, on the disk."""
         check_person(judge)
         undone = self.store.undo(judge, verdict_id)
-        return UndoResponse(None if undone is None else view(undone))
+        return records.UndoResponse(None if undone is None else view(undone))
 
-    def recent(self, judge: str | None, count: int) -> list[VerdictView]:
+    def recent(self, request: records.RecentRequest) -> records.RecentResponse:
         """The newest verdicts."""
         self.refresh()
-        found = [one for one in reversed(self._verdicts) if judge is None or one.judge == judge]
-        return [view(one) for one in found[:count]]
+        found = [one for one in reversed(self.verdicts) if request.judge in (None, one.judge)]
+        return records.RecentResponse([view(one) for one in found[: request.k]])
 
-    # --- figures ---
-
-    def health(self) -> Health:
+    def health(self) -> records.Health:
         """Whether the server is well."""
-        return Health("ok", __version__, self.ready, self.store.last, self.searches)
-
-    def overview(self) -> Overview:
-        """How far the labels are."""
-        self.refresh()
-        queue, split = self.queue, self.queue.labels.split if self.queue else "train"
-        positives = self.dataset.positives(split) if split in self.dataset.splits else {}
-        missing = None if queue is None else estimate_missing(queue.candidates, queue.sample(), queue.found())
-        right = precision(self._verdicts)
-        return Overview(
-            name=self.dataset.name,
-            passages=len(self.dataset.passages),
-            queries=len(positives),
-            labels=sum(map(len, positives.values())),
-            labels_per_query=histogram(map(len, positives.values())),
-            missing=missing,
-            suggestions=right,
-            doubtful=precision(self._verdicts, "doubtful"),
-            left=queue.left() if queue else 0,
-            judged=len(self._decisions),
-            judges=by_judge([*self._verdicts, *self._programs]),
-            days=by_day(self._verdicts),
-            agreements=agreements([*self._verdicts, *self._programs]),
-            alpha=alpha(self._verdicts),
-            disagreements=len(queue.disputed()) if queue else 0,
-            trainings=self._trainings(),
-            step=self._step(),
-            why=self.why,
-        )
-
-    def _trainings(self) -> list[TrainingView]:
-        here, found = str(self.run.folder), list_runs(self.run.folder)
-        views = []
-        for before, one in zip([None, *found], found, strict=False):
-            name = "now" if one["folder"] == here else Path(one["folder"]).name
-            change = None
-            other = before is not None and before["folder"] != one["folder"]  # the systems of a study share theirs
-            if before is not None and other and before["means"] and one["means"]:
-                change = self._changed(before["folder"], one["folder"], tuple(sorted(one["means"].items())))
-            views.append(TrainingView(name, one["student"], one["means"], change))
-        return views
-
-    def _change(self, before: str, after: str, means: tuple[tuple[str, float], ...]) -> ChangeView | None:
-        """What one training changed, by stored rankings of test queries; ``means`` tell results of a folder apart."""
-        try:
-            split, _, changes = compared(open_run(before), open_run(after))
-        except ColabelError as error:
-            log.warning("%s and %s cannot be compared: %s", before, after, error)
-            return None
-        if split != TEST or not changes:
-            return None
-        one = changes[0]
-        return ChangeView(one.measure, one.after - one.before, one.low, one.high, one.p)
-
-    def _step(self) -> Step:
-        """What helps most now."""
-        again = shlex.join(["colabel", *self.run.use_verdicts])
-        if self.queue is None:
-            return Step("Search, and judge what you find.", "/search")
-        new = self.queue.found()
-        if not self._verdicts:
-            return Step("Judge a first pair: ten take about two minutes.", "/review")
-        last = [one for one in self._verdicts if one.source == "missing"][-30:]
-        right = precision(last)
-        if not self.queue.left() or (right.of >= 20 and right.value < _STALE):
-            text = f"The suggestions are used up. {new:,} new labels are ready: train again with them."
-            return Step(text, command=again)
-        sampled = estimate_missing(self.queue.candidates, self.queue.sample(), new).sample.of
-        about = f" {_ENOUGH} random pairs make the estimate below useful; {sampled} are judged."
-        text = f"Go on, or train again with the new labels ({new:,})." if new else "Go on."
-        return Step(text + (about if sampled < _ENOUGH else ""), "/review", again if new else "")
+        return records.Health("ok", __version__, self.ready, self.store.last, self.searches)
 
     def _queue(self) -> Queue:
         if self.queue is None:
@@ -483,46 +362,9 @@ class ServedRun:
         return self.queue
 
 
-def view(verdict: Verdict) -> VerdictView:
+def view(verdict: Verdict) -> records.VerdictView:
     """A verdict without where it came from: judges should not know which pairs are random."""
-    return VerdictView(
-        id=verdict.id,
-        time=verdict.time,
-        judge=verdict.judge,
-        query_id=verdict.query_id,
-        query=verdict.query,
-        passage_id=verdict.passage_id,
-        answer=verdict.answer,
-        grade=verdict.grade,
-    )
-
-
-def histogram(counts: Iterable[int]) -> list[Bar]:
-    """How many queries have one label, two, and so on; rare large numbers share a bar.
-
-    >>> [(bar.name, bar.value) for bar in histogram([1, 1, 3, 12])]
-    [('1', 2), ('2', 0), ('3', 1), ('4', 0), ('5', 0), ('6–10', 0), ('11+', 1)]
-    """
-    found = Counter("11+" if one > 10 else "6–10" if one > 5 else str(one) for one in counts)
-    return [Bar(name, found[name]) for name in ("1", "2", "3", "4", "5", "6–10", "11+")]
-
-
-def by_judge(verdicts: Iterable[Verdict]) -> list[JudgeView]:
-    """What each judge has done, most verdicts first."""
-    found: dict[str, list[Verdict]] = {}
-    for one in verdicts:
-        found.setdefault(one.judge, []).append(one)
-    views = []
-    for judge, given in sorted(found.items(), key=lambda item: -len(item[1])):
-        counts = Counter(one.answer for one in given)
-        views.append(JudgeView(judge, counts["yes"], counts["no"], counts["unsure"], max(one.time for one in given)))
-    return views
-
-
-def by_day(verdicts: Iterable[Verdict], most: int = 14) -> list[Bar]:
-    """Verdicts of each day on which there were any, the last ``most`` days."""
-    found = Counter(one.time[:10] for one in verdicts)
-    return [Bar(day, found[day]) for day in sorted(found)[-most:]]
+    return msgspec.convert(verdict, records.VerdictView, from_attributes=True)
 
 
 def _place(rows: np.ndarray, row: int) -> int | None:

@@ -75,10 +75,7 @@ def tell_all(value: Any) -> Any:
 
 
 def build_together(
-    folder: Path,
-    spec: Spec,
-    write: Callable[[Workspace], Mapping[str, Any]],
-    follow: Callable[[Path], None],
+    folder: Path, spec: Spec, write: Callable[[Workspace], Mapping[str, Any]], follow: Callable[[Path], None]
 ) -> Manifest:
     """:func:`colabel.artefacts.build` in process 0; the others call ``follow`` with its workspace while it writes.
 

@@ -1,20 +1,10 @@
-"""Estimates beside scipy's."""
+"""Figures of the overview, by hand."""
 
 from __future__ import annotations
 
-import pytest
-from scipy.stats import binomtest
-
 from colabel.labels import Verdict
 from colabel.labels.verdicts import Decision
-from colabel.serve.estimates import estimate_missing, precision, wilson
-
-
-@pytest.mark.parametrize(("hits", "of"), [(0, 1), (0, 40), (3, 7), (10, 10), (500, 1000)])
-def test_intervals_are_scipys(hits: int, of: int) -> None:
-    theirs = binomtest(hits, of).proportion_ci(method="wilson")
-    ours = wilson(hits, of)
-    assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=1e-9), pytest.approx(theirs.high, abs=1e-9))
+from colabel.serve.overview import estimate_missing, precision
 
 
 def test_missing_labels_are_never_fewer_than_were_found() -> None:
