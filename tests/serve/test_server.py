@@ -189,8 +189,10 @@ def test_fifty_kills_under_load_lose_no_acknowledged_verdict(opened: Run) -> Non
 
 @pytest.mark.slow
 def test_memory_is_flat_over_ten_thousand_requests(opened: Run) -> None:
-    with served(opened.folder) as (process, address):
-        connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
+    with contextlib.ExitStack() as stack:
+        process, address = stack.enter_context(served(opened.folder))
+        host = address.split("/")[2]
+        connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection(host, timeout=60)))
         sizes = []
         for number in range(10_000):
             if number % 4 == 3:
