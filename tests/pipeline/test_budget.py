@@ -30,7 +30,7 @@ from colabel.pipeline.budget import (
 )
 from colabel.pipeline.capacity import Counts, Rates
 from colabel.pipeline.demo import DEMO_RECIPE
-from colabel.progress import SilentProgress
+from colabel.progress import SILENT
 from colabel.systems import parse_system, systems_of
 
 LAPTOP = Rates(encoded=40.0, queries=150.0, searched=2e7, step=0.5, tokens=60.0, dimension=128)
@@ -91,12 +91,12 @@ def linear(recipe: Recipe) -> float:
 def test_steps_by_hand(recipe: Recipe) -> None:
     query_side, both = [parse_system("views")], [parse_system("collective-0.5")]
     taken = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
-    known = linear(taken) - 150
+    known = linear(taken) - taken.query_side.steps
     found, least = choose_steps(taken, query_side, (), linear, known + 60, 5000)
     assert found == {"query_side.steps": 60} and least == known + FEWEST_STEPS
     assert choose_steps(taken, query_side, {"query_side.steps"}, linear, 1.0, 5000) == ({}, linear(taken))
     wide = apply(recipe, {"train.steps": 100, "distil.steps": 100})
-    found, _ = choose_steps(wide, both, (), linear, 150 + 416, 5000)  # four evaluations each, 16 seconds
+    found, _ = choose_steps(wide, both, (), linear, wide.query_side.steps + 416, 5000)  # four evaluations each, 16 seconds
     assert found == {"train.steps": 200, "distil.steps": 200, "fit.evaluate_every": 50}
     found, _ = choose_steps(wide, both, {"distil.steps", "fit.evaluate_every"}, linear, 150 + 100 + 60, 5000)
     assert set(found) == {"train.steps"}
@@ -121,7 +121,7 @@ def test_the_remaining_time_is_the_clocks() -> None:
     now[0] += 240
     assert budget.remaining() == "0 of 5 min left, 0.5 over"
 
-    class Listening(SilentProgress):
+    class Listening(type(SILENT)):
         def start(self, what: str, total: int | None, unit: str):  # type: ignore[no-untyped-def]
             heard.append(what)
             return super().start(what, total, unit)

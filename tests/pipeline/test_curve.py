@@ -66,10 +66,11 @@ def test_a_curve_continues_where_time_ended_it(tiny_model: Path, tmp_path: Path)
     assert [one.queries for one in found.points] == sorted(one.queries for one in found.points)
     made = sorted((tmp_path / "run" / "curve").glob("*/manifest.json"))
     stamps = [path.stat().st_mtime_ns for path in made]
-    assert curve(recipe, tmp_path / "run", minutes=0.001) == found
+    again = curve(recipe, tmp_path / "run", minutes=0.001)
+    assert again.points[: len(found.points)] == found.points and again.unfinished <= found.unfinished
     assert [path.stat().st_mtime_ns for path in made] == stamps
     assert json.loads((tmp_path / "run" / "curve" / "curve.json").read_text()) == json.loads(
-        json.dumps(found.as_dict())
+        json.dumps(again.as_dict())
     )
     assert not list((tmp_path / "run").glob(".curve-*")) and not list((tmp_path / "run").rglob("*.safetensors.tmp"))
     with pytest.raises(UsageError, match="both sides"):

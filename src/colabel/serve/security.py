@@ -101,7 +101,8 @@ class Guard:
             return JSONResponse({"error": "requests from other sites are refused"}, 403)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return JSONResponse({"error": "expected content-type application/json"}, 415)
-        length = headers.get("content-length", "")  # which the server holds requests to
+        sent = "transfer-encoding" in headers  # a body of unknown length
+        length = headers.get("content-length", "" if sent else "0")  # which the server holds requests to
         if not length.isdigit() or int(length) > MOST_BYTES:
             said = f"a request may have {MOST_BYTES:,} bytes, and says how many in content-length"
             return JSONResponse({"error": said}, 413, {"connection": "close"})

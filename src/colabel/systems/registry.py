@@ -375,8 +375,6 @@ _MEMBER = re.compile(rf"({_FAMILIES})-({TUNED}|\d+(?:\.\d+)?(?:e-\d+)?)")
 
 SLUGS = tuple(f"{entry.slug}-B" if entry.betas else entry.slug for entry in REGISTRY)
 """All names; B stands for a number, β, or for 'tuned'."""
-SEEDLESS = tuple(entry.slug for entry in REGISTRY if not entry.seeded)
-"""Systems that draw nothing at random: one run of theirs stands for every seed."""
 OWN = "own"
 """Stands for a teacher object, which only Python can give."""
 TEACHERS = tuple(
