@@ -23,8 +23,9 @@ from common import write_report
 from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe
 from colabel.artefacts import Builder
 from colabel.labels import Labels
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.run import theta_index
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.stages import Stages
 from colabel.settings import ComputeSettings, TrainSettings
 from colabel.systems import parse_system
 

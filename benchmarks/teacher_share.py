@@ -27,8 +27,9 @@ from colabel import DataSettings, EncoderSettings, Recipe
 from colabel.artefacts import Builder
 from colabel.collective import expand
 from colabel.encode.colbert import load_checkpoint
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.run import theta_index
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.stages import Stages
 from colabel.settings import DistilSettings, FitSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.teachers import CollectiveTeacher, StoredTeacher, Teacher

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from colabel.artefacts import Builder
 from colabel.data.splits import DEV
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.layout import Layout
+from colabel.pipeline.stages import Stages
 from colabel.train import open_model
 from tests.docs.pages import blocks
 from tests.pipeline.small import small_recipe

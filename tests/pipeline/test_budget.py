@@ -96,7 +96,9 @@ def test_steps_by_hand(recipe: Recipe) -> None:
     assert found == {"query_side.steps": 60} and least == known + FEWEST_STEPS
     assert choose_steps(taken, query_side, {"query_side.steps"}, linear, 1.0, 5000) == ({}, linear(taken))
     wide = apply(recipe, {"train.steps": 100, "distil.steps": 100})
-    found, _ = choose_steps(wide, both, (), linear, wide.query_side.steps + 416, 5000)  # four evaluations each, 16 seconds
+    found, _ = choose_steps(
+        wide, both, (), linear, wide.query_side.steps + 416, 5000
+    )  # four evaluations each, 16 seconds
     assert found == {"train.steps": 200, "distil.steps": 200, "fit.evaluate_every": 50}
     found, _ = choose_steps(wide, both, {"distil.steps", "fit.evaluate_every"}, linear, 150 + 100 + 60, 5000)
     assert set(found) == {"train.steps"}

@@ -17,7 +17,8 @@ from colabel.artefacts import Builder
 from colabel.cli import cli
 from colabel.data.splits import TRAIN
 from colabel.index.shards import LocalShards, build_sharded, plan_shards
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.layout import Layout
+from colabel.pipeline.stages import Stages
 from colabel.ranking import Bm25, Hybrid, LateInteraction
 from colabel.ranking.labelled_pieces import positive_rows
 from colabel.ranking.late_interaction import search

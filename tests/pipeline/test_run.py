@@ -20,9 +20,10 @@ from colabel import DataSettings, Recipe, load_dataset, run
 from colabel.artefacts import Builder, read_manifest
 from colabel.cli import main
 from colabel.errors import ColabelError, DataError, UsageError
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import check_run, check_training
 from colabel.pipeline.run import forced, run_stages, theta_index, train_student, what_is_left
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.stages import Stages
 from colabel.settings import LabelSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train import TrainedModel

@@ -13,9 +13,10 @@ from colabel.evaluation.comparison import compare
 from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
 from colabel.pipeline.folder import Run, open_run
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import Learned, check_folder, noted_recipe, noted_system
 from colabel.pipeline.run import RunResult, forced, learned, run_system, verdict_store
-from colabel.pipeline.stages import MEASURES, Layout
+from colabel.pipeline.stages import MEASURES
 from colabel.pipeline.versions import run_of, versions
 from colabel.progress import SILENT, Progress
 from colabel.systems import OWN

@@ -24,9 +24,10 @@ from colabel.data import Dataset
 from colabel.data.splits import DEV, TRAIN, with_fewer_labels
 from colabel.errors import DataError, UsageError
 from colabel.pipeline.budget import Budget
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import check_labels, check_run, check_same_settings, hold_folder, noted_verdicts
 from colabel.pipeline.run import learned, theta_index
-from colabel.pipeline.stages import Layout, Stages, settle
+from colabel.pipeline.stages import Stages, settle
 from colabel.progress import SILENT, Progress
 from colabel.settings import Recipe
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of

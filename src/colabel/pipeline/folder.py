@@ -39,8 +39,9 @@ from colabel.labels import (
 )
 from colabel.labels import verdicts as kept_verdicts
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
-from colabel.pipeline.stages import MEASURES, Layout, training_data
+from colabel.pipeline.stages import MEASURES, training_data
 from colabel.pipeline.versions import is_study, run_of
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker

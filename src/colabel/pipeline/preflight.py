@@ -18,7 +18,8 @@ from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.findings.records import STUDY_FILE
 from colabel.labels import Verdict, VerdictStore, of_people
 from colabel.measures import parse_measure
-from colabel.pipeline.stages import PLACES, uses_checkpoint
+from colabel.pipeline.layout import PLACES
+from colabel.pipeline.stages import uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking.bm25 import stemmer
 from colabel.reporting.render import REPORT_FILES

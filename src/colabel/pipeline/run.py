@@ -17,6 +17,7 @@ from colabel.labels.verdicts import FOLDER as VERDICTS
 from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
 from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import write_page
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import (
     Learned,
     check_labels,
@@ -29,7 +30,7 @@ from colabel.pipeline.preflight import (
     noted_verdicts,
     recipe_for,
 )
-from colabel.pipeline.stages import Layout, Stages, settle, uses_checkpoint
+from colabel.pipeline.stages import Stages, settle, uses_checkpoint
 from colabel.pipeline.versions import keep_version, versions
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker

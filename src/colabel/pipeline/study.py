@@ -34,6 +34,7 @@ from colabel.pipeline.capacity import (
     stage_seconds,
     stages_of,
 )
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import (
     check_folder,
     check_system,
@@ -44,7 +45,7 @@ from colabel.pipeline.preflight import (
     refused,
 )
 from colabel.pipeline.run import plain_index, student_ranker, theta_index, train_student
-from colabel.pipeline.stages import Layout, Stages, uses_checkpoint
+from colabel.pipeline.stages import Stages, uses_checkpoint
 from colabel.progress import SILENT, Progress
 from colabel.ranking import LateInteraction, Ranker, Ranking
 from colabel.reporting import ReportFiles, report

@@ -18,8 +18,9 @@ from colabel.findings.records import TRANSFERRED, QualitySet
 from colabel.findings.results import measured, optional_section
 from colabel.findings.teacher_quality import betas_of, judged_quality, name_readers
 from colabel.index import Index
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import RECIPE_FILE, TRANSFER_FILE, noted_recipe
-from colabel.pipeline.stages import Layout, Stages
+from colabel.pipeline.stages import Stages
 from colabel.pipeline.study import Rows, outdated
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Hybrid, LateInteraction, Ranker

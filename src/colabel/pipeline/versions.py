@@ -10,6 +10,7 @@ from colabel.artefacts import Stale
 from colabel.artefacts.build import link, sync
 from colabel.findings.records import STUDY_FILE, read_study
 from colabel.labels.verdicts import FOLDER as VERDICTS
+from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import (
     NONE_LEARNED,
     RECIPE_FILE,
@@ -20,7 +21,6 @@ from colabel.pipeline.preflight import (
     read_note,
     recipe_note,
 )
-from colabel.pipeline.stages import Layout
 from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
 from colabel.systems import System
