@@ -100,7 +100,9 @@ def test_steps_by_hand(recipe: Recipe) -> None:
         wide, both, (), linear, wide.query_side.steps + 416, 5000
     )  # four evaluations each, 16 seconds
     assert found == {"train.steps": 200, "distil.steps": 200, "fit.evaluate_every": 50}
-    found, _ = choose_steps(wide, both, {"distil.steps", "fit.evaluate_every"}, linear, 150 + 100 + 60, 5000)
+    found, _ = choose_steps(
+        wide, both, {"distil.steps", "fit.evaluate_every"}, linear, wide.query_side.steps + 160, 5000
+    )
     assert set(found) == {"train.steps"}
     found, _ = choose_steps(wide, both, (), linear, 0.0, 5000)
     assert found == {"train.steps": 10, "distil.steps": 10, "fit.evaluate_every": 0}
