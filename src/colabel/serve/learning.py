@@ -37,7 +37,7 @@ _HOLD = np.array([20.0, 20.0, 0.1])  # how firmly they are held there: one over 
 _EFFECT = 1.0  # one over the variance of u
 _STEPS = 12  # of Newton's method
 MOST_FEEDBACK = 8
-"""The most labelled passages from which centroids are made again; a query rarely has more aspects."""
+"""The most labelled passages from which centroids are recomputed; a query rarely has more aspects."""
 
 
 class Learner:
