@@ -272,6 +272,30 @@ REGISTRY: tuple[System, ...] = (
         repeated=True,
     ),
     System(
+        "collective-query",
+        "collective self-KD, query side",
+        "θ's query encoder trained on with the visible labels and collective scores of all other candidates; passages "
+        "stay as indexed",
+        "distilled",
+        frozenset({"theta", "vectors", "knowledge"}),
+        "collective",
+        teacher=students.collective,
+        query_side=True,
+        default=False,
+    ),
+    System(
+        "ce-query",
+        "KD, one cross-encoder, query side",
+        "θ's query encoder trained on with the visible labels and a cross-encoder's scores of all other candidates; "
+        "passages stay as indexed",
+        "distilled",
+        frozenset({"theta", "cross-encoder"}),
+        "cross-encoder",
+        teacher=students.cross_encoder,
+        query_side=True,
+        default=False,
+    ),
+    System(
         "maxrep",
         "MaxRep student, query side",
         "θ's query encoder trained on with the visible labels and one-shot labels: the nearest passages of a labelled "
