@@ -13,6 +13,7 @@ from colabel.cli import main
 from colabel.pipeline.capacity import SHARED, Counts, Rates, stage_seconds, work_seconds
 from colabel.settings import ComputeSettings, TrainSettings
 from colabel.systems import parse_system
+from colabel.train.query_side import steps_of
 from tests.train.small import write_collection
 
 RATES = Rates(encoded=100.0, queries=200.0, searched=1e6, step=0.5, tokens=50.0, dimension=128)
@@ -32,8 +33,12 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     assert found["cross-encoder"] == 0.0
     assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)
     assert found["encoder"] == 3.0 + 40 / 100 and found["rank"] == pytest.approx(data.test * search)
-    taught = stage_seconds(recipe, parse_system("views"), data, RATES)["query side"]
-    assert taught == pytest.approx(3.0 + 2 * 8 * 0.5 + 9 * data.dev * search)  # two lessons of eight steps
+    none = replace(recipe, pseudo=replace(recipe.pseudo, queries=0))
+    few = replace(recipe, pseudo=replace(recipe.pseudo, queries=40), data=replace(recipe.data, holdout=0.1))
+    taught = [stage_seconds(one, parse_system("views"), data, RATES)["query side"] for one in (none, few)]
+    assert taught[0] == pytest.approx(3.0 + 2 * 8 * 0.5 + 9 * data.dev * search)  # two lessons of eight steps
+    more = steps_of(recipe.query_side, data.train + 36) - 8
+    assert taught[1] - taught[0] == pytest.approx(more * 0.5 + 36 * (search + 0.5 / 100))
     read = stage_seconds(recipe, parse_system("ce-kd"), data, RATES)
     assert read["label"] == pytest.approx(2 * 2 * 3 * 1.1 / 100)
     assert read["cross-encoder"] == pytest.approx(2 * 2 * 3 * 3.2 * 1.1 / 100)

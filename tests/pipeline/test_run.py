@@ -104,6 +104,20 @@ def test_force_takes_a_student_of_the_query_side(recipe: Recipe, tmp_path: Path)
     assert found.settings["keep"] == "forced" and found.counts["alpha"] > 0 and result.verdict.startswith("Take")
 
 
+def test_queries_made_of_the_passages_teach_beside_the_labels(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(recipe, query_side=replace(recipe.query_side, steps=40), pseudo=replace(recipe.pseudo, queries=9))
+    monkeypatch.setattr("colabel.data.pseudo.COMMON", 1.0)  # the small collection has few words
+    with_made = run(few, tmp_path / "run")
+    counted = read_manifest(with_made.student).counts["queries"]
+    none = replace(few, pseudo=replace(few.pseudo, queries=0))
+    labelled = read_manifest(run(none, tmp_path / "run").student).counts["queries"]
+    assert labelled < counted <= labelled + 9, "they are a part of the teacher's lesson"
+    monkeypatch.setattr("colabel.pipeline.stages.candidate_rows", None)
+    run(none, tmp_path / "run")  # a finished student is known without making its lists again
+
+
 def test_a_finished_run_writes_nothing_and_loads_no_model(
     recipe: Recipe, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

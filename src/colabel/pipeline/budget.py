@@ -17,7 +17,15 @@ from typing import Any, cast
 
 from colabel.artefacts import write_json
 from colabel.errors import UsageError
-from colabel.pipeline.capacity import Counts, Rates, report_seconds, stage_seconds, takes_checkpoint, work_seconds
+from colabel.pipeline.capacity import (
+    Counts,
+    Rates,
+    made_queries,
+    report_seconds,
+    stage_seconds,
+    takes_checkpoint,
+    work_seconds,
+)
 from colabel.progress import Progress, Task
 from colabel.settings import Recipe
 from colabel.systems import System
@@ -121,6 +129,7 @@ def choose_steps(
         queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
+    queries += max((made_queries(recipe, system) for system in systems), default=0)
     most = {"query_side.steps": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
     trained = [f"{name}.steps" for name in _trained(recipe, systems) if f"{name}.steps" not in given]
 

@@ -161,6 +161,11 @@ def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
     return ("encoder", "bm25", "train", "index", *(learns if system.student else ()), *also, "rank")
 
 
+def made_queries(recipe: Recipe, system: System) -> int:
+    """Queries made of the passages that teach a system beside those of the dataset."""
+    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if system.makes_queries else 0
+
+
 def stage_seconds(
     recipe: Recipe, system: System, counts: Counts, rates: Rates, *, whole_run: bool = False
 ) -> dict[str, float]:
@@ -187,8 +192,10 @@ def stage_seconds(
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
     compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
-    lessons = 2 if system.learns_scores else 1  # the teacher's and the labels'
-    asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
+    made = made_queries(recipe, system)
+    lessons = [queries, queries + made] if system.learns_scores else [queries]  # the labels' and the teacher's
+    asked = len(ALPHAS) + (len(COARSE) * 2 if len(lessons) > 1 else 0)
+    learning = sum(steps_of(side, one) for one in lessons) * rates.step + made * (search + _COLLECTED / rate)
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     found = {
         "encoder": _LOADED + sampled / rate,
@@ -198,7 +205,7 @@ def stage_seconds(
         "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
-        "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
+        "query side": _LOADED + learning + compared_on_dev,
         "distil": training(distil, len(ALPHAS) - 2 if recipe.fit.pulls and not system.from_plain else 0),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,

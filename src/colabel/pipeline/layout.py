@@ -69,6 +69,6 @@ PLACES = (
         "lessons",
         "students",
     ),
-    *("hybrid", "probability", "curve", "seed-*", "versions", "verdicts", "collections"),
+    *("bootstrap", "made", "hybrid", "probability", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

@@ -59,8 +59,8 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_lists import candidate_rows, lessons_for, trusted_rows
-from colabel.train.query_side import train_query_side
+from colabel.train.query_lists import Lists, candidate_rows, joined, lessons_for, trusted_rows
+from colabel.train.query_side import MOST_PASSES, train_query_side
 
 log = logging.getLogger(__name__)
 
@@ -177,21 +177,22 @@ class Stages:
         other._engine, other._scratch = self._engine, self._scratch
         return other
 
-    def without_labels(self) -> Stages:
-        """The stages of the same seed for a system that sees no labels: the plain encoder is θ, and its queries are
-        made of the passages."""
+    def without_labels(self, index: Path | None = None) -> Stages:
+        """The stages of the same seed for a system that sees no labels: its queries are made of the passages, and
+        ``index`` is searched, or that of the plain encoder, which is θ."""
+        plain = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
+        own = self.at.own / ("bootstrap" if index in (None, plain) else "made")
 
         def make() -> Stages:
-            at = Layout(self.at.out, self.at.own / "bootstrap")
-            at.rankings = at.own / "rankings"
-            at.index = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
+            at = Layout(self.at.out, own)
+            at.rankings, at.index = own / "rankings", index or plain
             recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
             other = Stages(recipe, at, self.seed, self.progress, builder=self.builder, pseudo=True)
             other._engine, other._scratch = self._engine, self._scratch
             other._data = training_data(without_labels(self.dataset()), recipe)
             return other
 
-        return self.builder.once(self.at.own / "bootstrap", make)
+        return self.builder.once(own, make)
 
     def __enter__(self) -> Self:
         self.builder.__enter__()
@@ -434,21 +435,53 @@ class Stages:
     ) -> TrainedModel:
         """A student whose query encoder alone is trained, against the passage vectors of θ's index."""
         out, settings = self.at.model(system), self.recipe.query_side
-        ranked = self.bm25_ranking(data, bm25)
-        if system.ceiling:
-            data = with_hidden_labels(data)
+        seen = with_hidden_labels(data) if system.ceiling else data
+        lessons, taught = self._lessons(seen, bm25, known, teacher)
+        own = self.without_labels(known.index.folder) if system.makes_queries and TRAIN not in data.pseudo else self
+        if own is not self and TRAIN in own.dataset().splits:
+            made, of_made = own._made_queries(system, bm25, known.index)
+            labelled, taught = lessons, fingerprint([taught, of_made])
 
-        def train() -> TrainedModel:
+            def lessons() -> dict[str, Lists]:
+                found = labelled()
+                return {**found, "teacher": joined(found["teacher"], made())}
+
+        how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
+        how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
+        given = (seen, known.index, bm25, theta, lessons, out)
+        return self._once("query side", out, functools.partial(train_query_side, *given, taught=taught, **how))
+
+    def _lessons(
+        self, data: Dataset, bm25: Bm25, known: Knowledge, teacher: Teacher | None
+    ) -> tuple[Callable[[], dict[str, Lists]], str]:
+        """What makes a query side's lists, by the teacher and by labels, and a fingerprint of what they will be."""
+        ranked = self.bm25_ranking(data, bm25)
+        mass = 0.0 if TRAIN in data.pseudo else self.recipe.query_side.label_mass  # it finds its own source unaided
+
+        def make() -> dict[str, Lists]:
             queries, rows, positives = candidate_rows(data, known, bm25, ranked, unlabelled=teacher is not None)
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
-            mass = 0.0 if TRAIN in data.pseudo else settings.label_mass  # a query finds its own source without learning
-            trusted = trusted_rows(data)
-            lessons = lessons_for(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted)
-            how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
-            how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
-            return train_query_side(data, known.index, bm25, theta, lessons, out, **how)
+            return lessons_for(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted_rows(data))
 
-        return self._once("query side", out, train)
+        parts = [known.fingerprint, bm25.fingerprint, data.labels_fingerprint(TRAIN), mass]
+        return make, fingerprint([*parts, "" if teacher is None else teacher.fingerprint])
+
+    def _made_queries(self, system: System, bm25: Bm25, index: Index) -> tuple[Callable[[], Lists], str]:
+        """What the teacher says of queries made of the passages, none of which has a label, as in ``_lessons``.
+
+        Labels alone teach the passages that carry one, at the cost of all others; these queries are about all of them.
+        """
+        data, side = self.dataset(), self.recipe.query_side
+        known = self.collect(data, index)
+        lessons, taught = self._lessons(data, bm25, known, self.teacher(system, data, known))
+        most = side.steps * side.batch_queries / MOST_PASSES  # where steps are few, they are for the labels
+
+        def make() -> Lists:
+            lists = lessons()["teacher"]
+            drawn = [stable_fraction(query, "made") < most / len(lists.query_ids) for query in lists.query_ids]
+            return lists.only(np.array(drawn), lists.target)
+
+        return make, fingerprint([taught, most])
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
         """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.

@@ -74,9 +74,10 @@ def train_query_side(
     index: Index,
     words: Bm25,
     start: Path,
-    lessons: Mapping[str, Lists],
+    lessons: Callable[[], Mapping[str, Lists]],
     out: Path,
     *,
+    taught: str,
     trained: Path,
     settings: QuerySideSettings | None = None,
     measure: str = "nDCG@10",
@@ -91,7 +92,8 @@ def train_query_side(
     Args:
         words: BM25 over the same passages: the student is to be good alone and together with it.
         start: θ's checkpoint, whose vectors the index holds.
-        lessons: by name, what is trained, each from θ.
+        lessons: makes, by name, what is trained, each from θ.
+        taught: a fingerprint of the lessons, so that a finished student is known without making them.
         trained: a folder for the weights of each lesson, which students share.
         measure: by which lesson and α are chosen on the dev split.
         force: leave α = 0, which keeps θ, out.
@@ -102,18 +104,17 @@ def train_query_side(
         "start": weights_fingerprint(str(start)),
         "index": index.fingerprint,
         "words": words.fingerprint,
-        "lists": fingerprint([one.fingerprint for one in lessons.values()]),
+        "lists": taught,
         "dev": fingerprint([sorted(dev.labels.items()), measure]),
     }
-    kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES, "lessons": [*lessons]}
+    kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES}
     if force:
         kept["keep"] = "forced"
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        encoder = open_checkpoint(start, device)
+        encoder, lists = open_checkpoint(start, device), lessons()
         weights = {
-            one: _lesson(encoder, index, start, held, trained, settings, seed, progress)
-            for one, held in lessons.items()
+            one: _lesson(encoder, index, start, held, trained, settings, seed, progress) for one, held in lists.items()
         }
         if len(weights) > 1:
             weights["mean"] = _mean(list(weights.values()))
@@ -129,12 +130,12 @@ def train_query_side(
         encoder.model.load_state_dict(_pulled(encoder, weights[lesson], alpha))
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
-        queries = sum(len(one.query_ids) for one in lessons.values())
+        queries = sum(len(one.query_ids) for one in lists.values())
         summary = {**describe_choice(alpha, found, measure), "queries": queries, "lesson": lesson}
         summary["with_words"] = len(dev.weights) > 1
         with space.file("training/summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        entropy = {one: held.entropy for one, held in lessons.items()}
+        entropy = {one: held.entropy for one, held in lists.items()}
         return {**summary, "steps": settings.steps, "target_entropy": entropy}
 
     build(out, Spec(STAGE, kept, inputs, seed=seed), write)
