@@ -50,7 +50,7 @@ def most_steps(size: int) -> int:
     return 8 * math.ceil(counts(size).train / 32)
 
 
-@pytest.mark.parametrize("minutes", [3, 5, 20])
+@pytest.mark.parametrize("minutes", [4, 5, 20])
 @pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
 def test_a_demo_fills_its_minutes_and_shows_something_early(minutes: float, speed: float) -> None:
     rates = dataclasses.replace(LAPTOP, encoded=40 * speed, queries=150 * speed, searched=2e7 * speed, step=0.5 / speed)

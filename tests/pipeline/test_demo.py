@@ -7,6 +7,7 @@ import logging
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ from tests.train.small import write_collection
 
 Shown = tuple[Path, DemoResult, list[str]]
 """Its folder, its result, and what was told of each part."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_words() -> Iterator[None]:
+    """The small collection has no more words than common ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colabel.data.pseudo.COMMON", 1.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +71,21 @@ def shown(overrides: list[str], tmp_path_factory: pytest.TempPathFactory) -> Sho
 
 
 def test_the_story_is_told_in_order(shown: Shown) -> None:
-    out, _, told = shown
+    out, result, told = shown
     assert [part[:2] for part in told] == ["1.", "2.", "3.", "4.", "5."]
     indexed, searched, suspected, training, compared = told
     assert "40 passages" in indexed and " 1 labels were hidden on" in " ".join(indexed.split())
     assert searched.count("words (BM25)") == searched.count("both (hybrid)") == searched.count("vectors  ") == 2
     assert suspected.count(" → ") == 5 and "because of:" in suspected
-    assert "3 models, 2 steps each" in training
-    rows = compared.splitlines()[2:10]
+    assert "4 models, at most 2 steps each" in training
+    rows = compared.splitlines()[2 : 3 + len(_ROWS)]
     assert [row.split("  ")[0] for row in rows[1:]] == list(_ROWS.values())
     assert "against BEFORE" in rows[0] and "p = " in rows[4]
     assert compared.count("What was found: ") == 1
+    measured = {one.slug: one.means["nDCG@10"] for one in result.document.finished}
+    without = re.findall(r"\d\.\d{3}(?! *\))", compared[compared.index("Without any label: ") :].splitlines()[0])
+    slugs = ("colbert", "bootstrap", "hybrid-bootstrap", "bm25")
+    assert without == [f"{measured[slug]:.3f}" for slug in slugs]
     assert f"The page with all figures: {out / 'report.html'}" in compared
     assert "on your own data: colabel check DATASET" in compared
 
@@ -135,6 +148,7 @@ def test_the_demo_encodes_the_collection_once(shown: Shown) -> None:
     stores = sorted(path.relative_to(out).parts[:-2] for path in out.rglob("tokens/manifest.json"))
     assert stores == [("seed-0", "index")]
     assert not (out / "seed-0" / "rankings").exists()
+    assert (out / "seed-0" / "bootstrap" / "students" / "bootstrap" / "model" / "manifest.json").exists()
 
 
 def test_a_student_of_the_query_side_refuses_another_index(shown: Shown, tmp_path: Path) -> None:
@@ -194,11 +208,11 @@ def test_size_and_steps_are_chosen_once_and_kept(
     chosen = noted(tmp_path / "demo", None)
     assert chosen is not None and chosen[0] == 1.0
     steps = chosen[1]["query_side.steps"]
-    assert 10 <= steps <= 40, "three models of half a second a step, in less than a minute"
+    assert 10 <= steps <= 40, "four models of half a second a step, in less than a minute"
     monkeypatch.setattr(sys.modules["colabel.pipeline.demo"], "measure_rates", None)
     with pytest.raises(KeyboardInterrupt):
         demo(tmp_path / "demo", overrides=open_steps, show=show)
-    assert noted(tmp_path / "demo", 1.0) == chosen and f"{steps} steps each" in told[-1]
+    assert noted(tmp_path / "demo", 1.0) == chosen and f"at most {steps} steps each" in told[-1]
 
 
 def test_time_left_is_told_for_many_units_only(

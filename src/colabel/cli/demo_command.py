@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from colabel.findings.records import SystemResult
     from colabel.pipeline.demo import Answers, DemoResult, Indexed, Part, Suspected, Training
 
-BASELINE = "colbert"
+BASELINE, UNLABELLED = "colbert", "bootstrap"
 TOLD_FILE = "demo.json"
 """All that a finished demo printed: told again without loading anything."""
 _SEARCHES = {"bm25": "words (BM25)", "colbert": "vectors", "hybrid": "both (hybrid)"}
@@ -30,8 +30,10 @@ _ROWS = {
     "hn-query": "trained on the visible labels alone",
     "views": "AFTER: trained on visible and suspected labels",
     "ceiling": "ceiling: trained on the hidden labels as well",
+    "bootstrap": "without any label: trained on the passages alone",
     "hybrid": "BEFORE, words and vectors together (hybrid)",
     "hybrid-views": "AFTER, words and vectors together (hybrid)",
+    "hybrid-bootstrap": "without any label, words and vectors together (hybrid)",
 }
 """Rows of the table, for somebody who has not read the paper."""
 _MEASURES = {
@@ -162,11 +164,12 @@ def _suspected_lines(part: Suspected) -> Iterator[str]:
 
 def _training_lines(part: Training) -> Iterator[str]:
     about = "" if part.seconds is None else f", about {max(part.seconds, 6) / 60:.1f} min"
-    yield f"4. Training: {part.models} models, {part.steps:,} steps each{about}"
+    yield f"4. Training: {part.models} models, at most {part.steps:,} steps each{about}"
     yield from _wrapped(
         "What this buys: the model that reads questions learns from the visible and the suspected labels together; the "
-        "passages stay as they are indexed. For comparison, another one learns from the visible labels alone, and a "
-        "third from all labels, the hidden ones included: the most that finding labels could bring."
+        "passages stay as they are indexed. For comparison, another one learns from the visible labels alone, a third "
+        "from all labels, the hidden ones included (the most that finding labels could bring), and a fourth from no "
+        "label and no question at all: its questions are made of the passages."
     )
 
 
@@ -182,6 +185,7 @@ def demo_lines(result: DemoResult) -> Iterator[str]:
             yield f"  {name}: {_MEASURES[name.partition('@')[0]].format(name.partition('@')[2])}."
     yield "  p: how likely chance alone makes such a difference; below 0.05 counts as significant (paired t-test).\n"
     yield f"What was found: {finding(document, result.student)}"
+    yield from unlabelled_lines(document)
     yield f"\nThe two test questions that gained most and the one that lost most ({measure}; * marks a right answer)"
     for example in result.examples:
         before, after = example.values
@@ -236,6 +240,20 @@ def finding(document: StudyDocument, student: str) -> str:
         said += f"; all labels, had they been known, would have given {means['ceiling']:.3f}"
     best = max((slug for slug in means if slug != "ceiling"), key=lambda slug: means[slug])
     return f"{said}; the best search here is '{_ROWS.get(best, document.title(best))}' with {means[best]:.3f}."
+
+
+def unlabelled_lines(document: StudyDocument) -> Iterator[str]:
+    """What the passages alone are enough for, in one plain sentence."""
+    measure = document.measures[0]
+    means = {one.slug: one.means[measure] or 0.0 for one in document.finished}
+    test = _test(document, UNLABELLED) if {UNLABELLED, f"hybrid-{UNLABELLED}", "bm25"} <= set(means) else None
+    if test is not None:
+        words, before, both = means["bm25"], means[BASELINE], means[f"hybrid-{UNLABELLED}"]
+        yield (
+            f"Without any label: training on questions made of the passages moved {measure} from {before:.3f} to "
+            f"{means[UNLABELLED]:.3f} ({_p(test[1])}); together with words it is {both:.3f}, where words alone have "
+            f"{words:.3f}."
+        )
 
 
 def _answers(answers: Answers) -> str:

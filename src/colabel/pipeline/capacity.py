@@ -156,14 +156,15 @@ def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
         return ("encoder", "plain index", "rank")
     learns: tuple[str, ...] = ("collect", "cross-encoder", "label", "distil", "student index")
     if system.query_side:
-        learns = ("collect", "label", "query side")
+        learns = ("collect", "label", *(("made",) if system.makes_queries else ()), "query side")
     also = ("plain index",) if whole_run else ()
     return ("encoder", "bm25", "train", "index", *(learns if system.student else ()), *also, "rank")
 
 
 def made_queries(recipe: Recipe, system: System) -> int:
-    """Queries made of the passages that teach a system beside those of the dataset."""
-    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if system.makes_queries else 0
+    """Queries made of the passages that teach a system, beside those of the dataset or in their place."""
+    taught = system.makes_queries or system.unlabelled
+    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if taught else 0
 
 
 def stage_seconds(
@@ -172,6 +173,9 @@ def stage_seconds(
     """Stage → its seconds for a system, in the order of ``stages_of``."""
     passages, rate = counts.passages, rates.encoded
     queries, dev, tests = counts.train, counts.dev, counts.test
+    made, asked_of_all = made_queries(recipe, system), queries + dev + tests
+    if system.unlabelled:
+        queries, dev = made, recipe.pseudo.queries - made
 
     def training(settings: TrainSettings | DistilSettings, mixes: int = 0) -> float:
         shown, pool = settings.steps * settings.batch_queries * settings.passages, 0
@@ -192,19 +196,20 @@ def stage_seconds(
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
     compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
-    made = made_queries(recipe, system)
-    lessons = [queries, queries + made] if system.learns_scores else [queries]  # the labels' and the teacher's
+    two = system.learns_scores and not system.unlabelled
+    lessons = [queries, queries + made] if two else [queries]  # the labels' and the teacher's
     asked = len(ALPHAS) + (len(COARSE) * 2 if len(lessons) > 1 else 0)
-    learning = sum(steps_of(side, one) for one in lessons) * rates.step + made * (search + _COLLECTED / rate)
+    learning = sum(steps_of(side, one) for one in lessons) * rates.step
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     found = {
         "encoder": _LOADED + sampled / rate,
-        "bm25": passages / _WORDED + (queries + dev + tests) * passages / _MATCHED,
+        "bm25": passages / _WORDED + asked_of_all * passages / _MATCHED,
         "train": 0.0 if taken else training(recipe.train),
         "index": indexing,
         "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
+        "made": made * (search + _COLLECTED / rate),
         "query side": _LOADED + learning + compared_on_dev,
         "distil": training(distil, len(ALPHAS) - 2 if recipe.fit.pulls and not system.from_plain else 0),
         "student index": indexing,
@@ -228,6 +233,7 @@ def work_seconds(
 
 def charged_to(system: System, seed: int, stage: str) -> tuple[str, int, str]:
     """Whose a stage is: a system's own, one that the systems of a seed share, or one that all share."""
+    stage = "made" if system.unlabelled and stage == "collect" else stage  # of the queries that others learn beside
     return (system.slug if stage in OWN else "", -1 if stage in ("encoder", "bm25") else seed, stage)
 
 

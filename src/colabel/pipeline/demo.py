@@ -105,7 +105,7 @@ class Suspected:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained next: how many models, their steps, and the seconds that all of it is expected to take."""
+    """What is trained next: how many models, their steps at most, and the seconds that all of it will take."""
 
     models: int
     steps: int
@@ -293,7 +293,7 @@ class _Story:
 
 def _shown_student(study: Study) -> System:
     """The student that the demo shows beside ColBERT; refuses settings without the two, or without hidden labels."""
-    students = [system for system in study.systems if "knowledge" in system.needs and not system.tuned]
+    students = [system for system in study.systems if system.needs >= {"theta", "knowledge"} and not system.tuned]
     if not students or BASELINE not in (system.slug for system in study.systems):
         raise UsageError(
             f"the demo shows '{BASELINE}' and a student such as 'views', and 'study.systems' does not name "
