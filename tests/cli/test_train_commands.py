@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,10 @@ def test_run_takes_a_collection_that_nobody_labelled(
     assert "products.csv has no training labels: a student learns from queries alone" in err
     noted = json.loads((tmp_path / "runs" / "mine" / "recipe.json").read_text())
     assert (noted["train"]["theta"], noted["student"]) == ("take", "views")
+    assert "colabel serve runs/mine" in out
+    page = (tmp_path / "runs" / "mine" / "report.md").read_text()
+    assert "## What is known without judged queries" in page and "colabel serve runs/mine" in page
+    assert re.search(r"^\| hybrid θ \(with BM25\) \| \**[01]\.\d{3}", page, re.MULTILINE), page
     code, out, err = call("search", "runs/mine", "narrow fjord 5", "-k", 3)
     assert (code, "p5" in out) == (0, True), err
     code, _, err = call("run", *data, "--out", "runs/mine")

@@ -87,6 +87,8 @@ def run_command(
     for place, command in enumerate(next_commands(out, result.system)):
         line = next_command(*command)
         emit(line if place == 0 else line.replace("Next: ", "      and for missing labels: ", 1))
+    if result.evaluation is None:
+        emit(next_command("serve", out).replace("Next: ", "      and to learn how good it is, judge fifty pairs: ", 1))
 
 
 def again_lines(done: Retrained) -> Iterator[str]:

@@ -24,6 +24,7 @@ from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
 from colabel.findings.results import evaluated
+from colabel.findings.unjudged import read_unjudged
 from colabel.index import Index
 from colabel.labels import (
     Labels,
@@ -375,12 +376,15 @@ def write_page(folder: Path, data: Dataset, system: System, evaluation: Evaluati
     if evaluation is not None:
         systems = [system if slug == system.slug else parse_system(slug) for slug in evaluation.means]
         document = evaluated(data, systems, evaluation, seed=seed, student=system.slug)
-    commands = [shlex.join(["colabel", *parts]) for parts in next_commands(folder, system)]
+    steps = next_commands(folder, system) + ([("serve", str(folder))] if evaluation is None else [])
+    commands = [shlex.join(["colabel", *parts]) for parts in steps]
     student = Layout.of(folder).model(system)
     said = " ".join(filter(None, (verdict(student), by_alpha(student))))
     place = Layout.of(folder).probability
     relevance = read_relevance(place) if place.exists() else None
-    return write_run_report(document, folder, student=student, commands=commands, verdict=said, relevance=relevance)
+    unjudged = read_unjudged(Layout.of(folder).unjudged) if evaluation is None else None
+    how: dict[str, Any] = {"student": student, "verdict": said, "relevance": relevance, "unjudged": unjudged}
+    return write_run_report(document, folder, commands=commands, **how)
 
 
 def next_commands(folder: Path, system: System) -> list[tuple[str, ...]]:

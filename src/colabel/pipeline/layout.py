@@ -20,6 +20,7 @@ class Layout:
         self.theta, self.index, self.knowledge = own / "theta", own / "index", own / "knowledge"
         self.pairs, self.dev_ranking = own / "pairs", own / "rankings" / "dev"
         self.probability, self.lessons = own / "probability", own / "lessons"
+        self.unjudged, self.generated = own / "unjudged", out / "generated"
 
     @classmethod
     def of(cls, out: Path, seed: int | None = None) -> Layout:
@@ -69,6 +70,7 @@ PLACES = (
         "lessons",
         "students",
     ),
-    *("bootstrap", "made", "hybrid", "probability", "curve", "seed-*", "versions", "verdicts", "collections"),
+    *("bootstrap", "made", "generated", "hybrid", "probability", "unjudged", "curve"),
+    *("seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

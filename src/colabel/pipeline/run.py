@@ -170,6 +170,8 @@ def run_stages(do: Stages, system: System) -> RunResult:
     both = do.hybrid(data, searches, joined)
     rankers |= {"colbert": theta, system.slug: searches, "hybrid": do.hybrid(data, theta, "hybrid"), joined: both}
     evaluation = do.evaluate(data, rankers)
+    if evaluation is None:
+        do.unjudged(data, rankers, system.slug)
     do.relevance(data, both)
     labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
     index = searches.index.folder

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +28,8 @@ from colabel.encode import prepare_encoder
 from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
 from colabel.evaluation import Evaluation, evaluate
+from colabel.findings.unjudged import FILE as UNJUDGED
+from colabel.findings.unjudged import find_unjudged
 from colabel.index import Index, build_index
 from colabel.labels import Labels, Verdict, apply_verdicts, decide, label
 from colabel.labels.verdicts import RANDOM, of_people
@@ -536,6 +539,20 @@ class Stages:
 
         self._once("probability", out, self.builder.build, out, Spec("probability", {}, inputs), fit)
         return read_relevance(out)
+
+    def unjudged(self, data: Dataset, rankers: Mapping[str, Ranker], student: str) -> None:
+        """What can be known of a run whose test queries nobody judged."""
+        out, made = self.at.unjudged, {name: one.fingerprint for name, one in rankers.items()}
+        asked = {split: data.labels_fingerprint(split) for split in (TRAIN, DEV) if split in data.splits}
+
+        def write(space: Workspace) -> Mapping[str, Any]:
+            found = find_unjudged(data, rankers, student)
+            with space.file(UNJUDGED) as path:
+                path.write_bytes(msgspec.json.encode(found))
+            return {"queries": found.asked}
+
+        spec = Spec("unjudged", {"student": student}, {**made, **asked})
+        self._once("unjudged", out, self.builder.build, out, spec, write)
 
     def _about(self, system: System) -> dict[str, Any]:
         """What the model card says of a system's teacher."""

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from colabel.artefacts import write_json, write_text
 from colabel.findings.records import StudyDocument, as_json, read_study
+from colabel.findings.unjudged import Unjudged
 from colabel.ranking.probability import Relevance
 from colabel.reporting import plots, tables_labels, tables_results, tables_setup
 from colabel.reporting.numbers import Code, Part, Plot, Plots, Section, Text, decimal, letters, prose
@@ -69,12 +70,14 @@ def write_run_report(
     commands: Sequence[str] = (),
     verdict: str = "",
     relevance: Relevance | None = None,
+    unjudged: Unjudged | None = None,
 ) -> Path:
     """Write the short report of a run, as a page and as Markdown: its table with tests, and what to do next.
 
     Args:
         document: the systems of the run, as :func:`colabel.findings.results.evaluated` gives them; without any
             where there was nothing to evaluate on.
+        unjudged: what is known without judged test queries.
     """
     after: list[Part] = [Text(verdict)] if verdict else []
     after += [Text(f"The trained student is in {student}.")]
@@ -88,6 +91,9 @@ def write_run_report(
         found = relevance.held_out
         said = prose("probabilities", relevance.basis, relevance.queries, shares, found.pairs, found.ece, found.brier)
         chapters.append(Section("probabilities", "Is a hit relevant?", (Text(said), Plots((drawn,), ()))))
+    if unjudged is not None:
+        known = tables_results.unjudged_parts(unjudged)
+        chapters.append(Section("unjudged", "What is known without judged queries", known))
     shown: Shown = (document.name, lead, [], chapters)
     if document.systems:
         new = tables_results.new_queries(document)

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from colabel.evaluation.comparison import Comparison
 from colabel.findings.records import Figures, StudyDocument, SystemResult
+from colabel.findings.unjudged import KNOWN_ITEM, Unjudged
 from colabel.reporting.numbers import (
     Cell,
     Column,
@@ -21,6 +22,7 @@ from colabel.reporting.numbers import (
     decimal,
     figure,
     marked_best,
+    named_table,
     p_value,
     percent,
     prose,
@@ -28,6 +30,7 @@ from colabel.reporting.numbers import (
     table,
     value_cell,
 )
+from colabel.systems import parse_system
 
 INTERVAL = "95 % percentile bootstrap over queries"
 _TIMED = "median response time, one query at a time on one thread; systems of one architecture differ by noise alone"
@@ -217,6 +220,23 @@ def new_queries(document: StudyDocument) -> tuple[Table, ...]:
     if not document.unequal_seeds:
         lines = marked_best(lines, range(1, len(columns)))
     return table("new", f"{measure} where training cannot have seen the answer", columns, lines)
+
+
+def unjudged_parts(found: Unjudged) -> tuple[Part, ...]:
+    """What is known of a run without judged test queries, and what its figures do not say."""
+    shares = [(parse_system(name).title, percent(share)) for name, share in found.agreement.items()]
+    columns = [Column("System", number=False), *(Column(measure) for measure in KNOWN_ITEM)]
+    lines = [
+        TableLine((Cell(parse_system(name).title), *(value_cell(values[measure]) for measure in KNOWN_ITEM)))
+        for name, values in found.known_items.items()
+    ]
+    moved = [(one.query, f"{', '.join(one.before)} → {', '.join(one.after)}") for one in found.changed]
+    return (
+        Text(prose("unjudged_run", found)),
+        *table("known", f"{found.held_out} searches for a known passage", columns, marked_best(lines, (1, 2))),
+        *named_table("agreement", "Of the first ten passages, BM25 has as well", ("System", "share"), shares),
+        *named_table("changed", "What training changed most", ("Query", "first passages, before → after"), moved),
+    )
 
 
 def explained(document: StudyDocument) -> str:

@@ -94,7 +94,7 @@ def verdict(model: Path) -> str:
     if alpha == 0:
         best = max(value for one, value in dev.items() if float(one) > 0)
         return (
-            f"Keep θ: the labels did not help. {measure} {on} is {before:.3f} with θ, {best:.3f} at best trained "
+            f"Keep θ: training did not help. {measure} {on} is {before:.3f} with θ, {best:.3f} at best trained "
             "(--force takes that)."
         )
     mean, low, high = found["gain"]
