@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,21 @@ def test_labels_that_are_there_stay(write_beir: Callable[..., Path]) -> None:
 def test_test_queries_are_no_pseudo_queries() -> None:
     made, left = pseudo_queries(collection(), ["title"], avoid=["CAVE  number0"])
     assert left == {"asked": 1} and "cave number0" not in {one.text for one in made}
+
+
+def test_what_a_model_writes_is_drawn_and_filtered_like_the_others() -> None:
+    data = Dataset.from_records([{"id": p.id, "title": p.title, "text": p.text} for p in collection(80)])
+    asked: list[str] = []
+
+    def write(passages: Sequence[Passage]) -> dict[str, str]:
+        asked.extend(one.id for one in passages)
+        return {one.id: "what is it" if n % 2 else f"where is {one.title}" for n, one in enumerate(passages)}
+
+    found = with_training_queries(data, PseudoSettings(queries=50, kinds=("title",)), generate=write)
+    assert len(set(asked)) == 50, "no more passages than queries are wanted"
+    texts = {query: text for query, text in found.queries.items() if query.startswith("generated:")}
+    assert len(found.queries) == 50 and 0 < len(texts) <= 25 and "what is it" not in texts.values()
+    assert {one.removeprefix("generated:") for one in texts} <= set(asked)
 
 
 def test_whether_there_are_training_labels_is_known_from_files(write_beir: Callable[..., Path]) -> None:

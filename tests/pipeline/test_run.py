@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colabel import DataSettings, Recipe, load_dataset, run
+from colabel import DataSettings, Recipe, load_dataset, open_run, run
 from colabel.artefacts import Builder, read_manifest
 from colabel.cli import main
 from colabel.errors import ColabelError, DataError, UsageError
@@ -24,10 +25,11 @@ from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import check_run, check_training
 from colabel.pipeline.run import forced, run_stages, theta_index, train_student, what_is_left
 from colabel.pipeline.stages import Stages
-from colabel.settings import LabelSettings, TrainSettings
+from colabel.settings import LabelSettings, PseudoSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train import TrainedModel
 from colabel.train.pulling import by_alpha, verdict
+from tests.encode.test_query_generator import write_causal
 from tests.train.test_loop import furthest
 
 SMALL_OF_COMMANDS = (
@@ -116,6 +118,27 @@ def test_queries_made_of_the_passages_teach_beside_the_labels(
     assert labelled < counted <= labelled + 9, "they are a part of the teacher's lesson"
     monkeypatch.setattr("colabel.pipeline.stages.candidate_rows", None)
     run(none, tmp_path / "run")  # a finished student is known without making its lists again
+
+
+def test_a_language_model_writes_queries_once(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("colabel.data.pseudo.COMMON", 1.0)  # the small collection has few words
+    model = write_causal(tmp_path / "writer")
+    collection = tmp_path / "small"
+    shutil.copytree(recipe.data.source, collection)
+    (collection / "qrels" / "train.tsv").unlink()
+    bare = replace(recipe, data=DataSettings(source=str(collection)), pseudo=PseudoSettings(generator=str(model)))
+    run(bare, tmp_path / "run")
+    written = json.loads((tmp_path / "run" / "generated" / "queries.json").read_text())
+    assert len(written) == 40
+    asked = open_run(tmp_path / "run").dataset.queries
+    assert {one for one in asked if one.startswith("generated:")} <= {f"generated:{one}" for one in written}
+    assert any(one.startswith("generated:") for one in asked)
+    monkeypatch.setattr("colabel.encode.query_generator.open_generator", None)
+    with caplog.at_level(logging.INFO, logger="colabel"):
+        run(bare, tmp_path / "run")
+    assert "everything is up to date" in [record.getMessage() for record in caplog.records]
 
 
 def test_a_finished_run_writes_nothing_and_loads_no_model(

@@ -6,9 +6,10 @@ Each kind makes at most one query of a passage, and the passage is its label:
     sentence   its first sentence
     keyphrase  its most telling words, by idf, in the order of the text
     crop       a piece of one of its other sentences
+    generated  what a language model asks of it, where the user brings one
 
-A text that several passages have is boilerplate and names none of them. No model is asked. Where there are training
-labels, pseudo-queries stand beside the labelled ones; where there are none, they are all there is.
+A text that several passages have is boilerplate and names none of them. Where there are training labels,
+pseudo-queries stand beside the labelled ones; where there are none, they are all there is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -39,6 +41,7 @@ COMMON = 0.1
 """A query is too common if each of its words stands in more than this share of the passages."""
 REPLACED, FEWEST_MADE = 4, 200
 """How many pseudo-queries a real one replaces, and how many are made in any case."""
+GENERATED = "generated"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"\w+")
 
@@ -129,15 +132,22 @@ class PseudoQuery:
 
 
 def pseudo_queries(
-    passages: Sequence[Passage], kinds: Iterable[str], *, seed: int = 0, avoid: Iterable[str] = ()
+    passages: Sequence[Passage],
+    kinds: Iterable[str],
+    *,
+    seed: int = 0,
+    avoid: Iterable[str] = (),
+    generated: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[PseudoQuery], dict[str, int]]:
     """The usable queries of all passages, and how many were left out: short, repeated, boilerplate, common, asked.
 
     Args:
         avoid: queries of dev and test, which training must not see.
+        generated: passage id → the query that a language model wrote for it.
     """
     frequencies = Counter(word for passage in passages for word in set(words_of(passage.full_text)))
     made = [one for passage in passages for one in _of_passage(passage, tuple(kinds), frequencies, len(passages), seed)]
+    made += [PseudoQuery(GENERATED, generated[one.id], one.id) for one in passages if generated.get(one.id)]
     keys = [normalise_query(one.text) for one in made]
     owners = Counter(key for key, _ in {(key, one.passage_id) for key, one in zip(keys, made, strict=True)})
     asked = {normalise_query(text) for text in avoid}
@@ -199,13 +209,21 @@ def unlabelled_queries(dataset: Dataset, most: int) -> list[str]:
 
 
 def with_training_queries(
-    dataset: Dataset, settings: PseudoSettings, *, holdout: float = 0.15, seed: int = 0
+    dataset: Dataset,
+    settings: PseudoSettings,
+    *,
+    holdout: float = 0.15,
+    seed: int = 0,
+    generate: Callable[[Sequence[Passage]], Mapping[str, str]] | None = None,
 ) -> Dataset:
     """The dataset with training queries that have no labels.
 
     Real queries that nobody labelled join the train split, at most ``settings.queries``. Where there is no train split,
     pseudo-queries make one and, where there is none, a dev split. A passage's queries are all in train or all in dev,
     whose share is ``holdout``. Labels that are there stay as they are; texts of labelled queries are no pseudo-queries.
+
+    Args:
+        generate: passages → id → a query that a language model writes for it; asked of ``settings.queries`` passages.
     """
     asked: Mapping[str, dict[str, int]] = {query: {} for query in unlabelled_queries(dataset, settings.queries)}
     if asked:
@@ -216,7 +234,9 @@ def with_training_queries(
     draw = np.random.default_rng(seed)
     passages = list(_drawn(dataset.passages, draw))
     judged = [text for split in dataset.splits for text in dataset.split_queries(split).values()]
-    made, left = pseudo_queries(passages, settings.kinds, seed=seed, avoid=judged)
+    read = sorted(passages, key=lambda one: stable_fraction(one.id, f"generated {seed}"))[: settings.queries]
+    generated = {} if generate is None else generate(read)
+    made, left = pseudo_queries(passages, settings.kinds, seed=seed, avoid=judged, generated=generated)
     wanted = max(min(settings.queries, FEWEST_MADE), settings.queries - REPLACED * len(asked))
     drawn = [made[place] for place in sorted(draw.permutation(len(made))[:wanted])]
     own_dev = DEV in dataset.splits
@@ -229,7 +249,7 @@ def with_training_queries(
     log.info(
         "pseudo-queries of %s: %s; left out: %s",
         dataset.name,
-        ", ".join(f"{kinds[kind]:,} {kind}" for kind in settings.kinds) or "none",
+        ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none",
         ", ".join(f"{count:,} {why}" for why, count in left.items()) or "none",
     )
     labels = {**dataset._labels, **({TRAIN: train} if train else {}), **({DEV: dev} if dev else {})}

@@ -141,7 +141,7 @@ class Run:
             with DryBuilder(), read_before():
                 loaded = load_dataset(self.recipe.data, cache=self.at.data)
                 if not self.of_study:  # the systems of a study learn from labelled queries alone
-                    loaded = training_data(loaded, self.recipe)
+                    loaded = training_data(loaded, self.recipe, self.at.generated)
             learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
             return apply_verdicts(loaded, learned).dataset if learned else loaded
         except Stale:

@@ -25,6 +25,7 @@ from colabel.collective import Knowledge, collect
 from colabel.data import Dataset, PassageTable, has_training_labels, load_dataset, with_training_queries
 from colabel.data.splits import DEV, TEST, TRAIN, stable_fraction, with_hidden_labels, without_labels
 from colabel.encode import prepare_encoder
+from colabel.encode.query_generator import generate_queries
 from colabel.encode.weights import is_late_interaction, resolve_model
 from colabel.errors import ArtefactError
 from colabel.evaluation import Evaluation, evaluate
@@ -192,7 +193,7 @@ class Stages:
             recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
             other = Stages(recipe, at, self.seed, self.progress, builder=self.builder, pseudo=True)
             other._engine, other._scratch = self._engine, self._scratch
-            other._data = training_data(without_labels(self.dataset()), recipe)
+            other._data = other._with_queries(without_labels(self.dataset()))
             return other
 
         return self.builder.once(own, make)
@@ -251,9 +252,16 @@ class Stages:
                     return load_dataset(data, cache=self._scratch[-1], progress=self.progress)
 
         def with_queries() -> Dataset:
-            return training_data(make(), self.recipe) if self.pseudo else make()
+            return self._with_queries(make()) if self.pseudo else make()
 
         return self._once("data", self.at.data, with_queries)
+
+    def _with_queries(self, data: Dataset) -> Dataset:
+        try:
+            return training_data(data, self.recipe, self.at.generated, self.progress)
+        except Stale:  # a dry run does not know the queries that a model is still to write
+            self.kept_data = False
+            return training_data(data, self.recipe)
 
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
@@ -594,9 +602,16 @@ def settle(recipe: Recipe) -> tuple[Recipe, str]:
     )
 
 
-def training_data(data: Dataset, recipe: Recipe) -> Dataset:
-    """The collection as a recipe trains on it: with pseudo-queries where it has no training labels."""
-    return with_training_queries(data, recipe.pseudo, holdout=recipe.data.holdout, seed=recipe.seed)
+def training_data(data: Dataset, recipe: Recipe, generated: Path | None = None, progress: Progress = SILENT) -> Dataset:
+    """The collection as a recipe trains on it: with pseudo-queries where it has no training labels.
+
+    ``generated`` is where the queries of ``pseudo.generator`` are kept; None: it is not asked.
+    """
+    model, generate = recipe.pseudo.generator, None
+    if model and generated is not None:
+        how: dict[str, Any] = {"device": recipe.encoder.device, "progress": progress}
+        generate = functools.partial(generate_queries, model=model, out=generated, **how)
+    return with_training_queries(data, recipe.pseudo, holdout=recipe.data.holdout, seed=recipe.seed, generate=generate)
 
 
 def _sampled(

@@ -327,6 +327,9 @@ class PseudoSettings(Settings, section="pseudo"):
     kinds: tuple[str, ...] = setting(
         PSEUDO_KINDS, f"what a passage's queries are made of, some of {', '.join(PSEUDO_KINDS)}"
     )
+    generator: str = setting(
+        "", "a folder or hub id of a sequence-to-sequence or causal language model that writes queries as well"
+    )
 
     def _check(self) -> None:
         wrong = next((kind for kind in self.kinds if kind not in PSEUDO_KINDS), None)
