@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colabel.errors import DataError
-from colabel.train.query_lists import joined, lessons_for, sharpened
+from colabel.train.query_lists import lessons_for, sharpened
 
 ROWS = np.array([[3, 5, 7, 9, -1], [1, 2, 4, 6, 8]])
 QUERIES = {"a": "ice", "b": "water"}
@@ -75,14 +75,3 @@ def test_the_temperature_is_set_by_the_entropy() -> None:
         target = sharpened(scores, np.ones_like(scores, dtype=bool), share)
         entropy = -(target * np.log(np.maximum(target, 1e-300))).sum(axis=1)
         assert entropy.mean() / np.log(50) == pytest.approx(share, abs=0.01)
-
-
-def test_joined_lists_keep_every_query_with_its_own_candidates() -> None:
-    one = lessons_for(QUERIES, ROWS, PHI, POSITIVES, None, label_mass=0.4, trusted={"a": [9]})["labels"]
-    made = lessons_for({"c": "snow"}, ROWS[:1, :3], PHI[:1, :3], {"c": [3]}, Says(PHI[:1, :3]), label_mass=0.0)  # type: ignore[arg-type]
-    both = joined(one, made["teacher"])
-    assert both.query_ids == ["a", "b", "c"] and both.texts == ["ice", "water", "snow"]
-    assert both.rows[2].tolist() == [-1, 5, 7, -1, -1] and both.rows[:2].tolist() == ROWS.tolist()
-    np.testing.assert_allclose(both.target.sum(axis=1), 1.0, rtol=1e-5)
-    assert both.trusted is not None and both.trusted.nonzero()[0].tolist() == [0]
-    assert both.spread.tolist() == [*one.spread, *made["teacher"].spread]

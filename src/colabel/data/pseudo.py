@@ -8,8 +8,8 @@ Each kind makes at most one query of a passage, and the passage is its label:
     crop       a piece of one of its other sentences
     generated  what a language model asks of it, where the user brings one
 
-A text that several passages have is boilerplate and names none of them. Where there are training labels,
-pseudo-queries stand beside the labelled ones; where there are none, they are all there is.
+A text that several passages have is boilerplate and names none of them. Pseudo-queries are made only where there are no
+training labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from colabel.types import Passage
 
 log = logging.getLogger(__name__)
 
-MOST_PASSAGES = 20_000
+MOST_PASSAGES = 100_000
 """Passages that queries are made of, drawn from a larger collection."""
 MOST_WORDS, FEWEST_WORDS = 20, 2
 KEYPHRASE_WORDS = 6

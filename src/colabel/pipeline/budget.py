@@ -263,7 +263,7 @@ def first_seconds(recipe: Recipe, counts: Counts, rates: Rates) -> float:
     from colabel.systems import parse_system
 
     views = stage_seconds(recipe, parse_system("views"), counts, rates)
-    return sum(seconds for stage, seconds in views.items() if stage not in ("made", "query side")) + 2 * views["rank"]
+    return sum(seconds for stage, seconds in views.items() if stage != "query side") + 2 * views["rank"]
 
 
 def demo_sentence(minutes: float, chosen: tuple[int, int], longer: tuple[int, int]) -> str:

@@ -156,15 +156,14 @@ def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
         return ("encoder", "plain index", "rank")
     learns: tuple[str, ...] = ("collect", "cross-encoder", "label", "distil", "student index")
     if system.query_side:
-        learns = ("collect", "label", *(("made",) if system.makes_queries else ()), "query side")
+        learns = ("collect", "label", "query side")
     also = ("plain index",) if whole_run else ()
     return ("encoder", "bm25", "train", "index", *(learns if system.student else ()), *also, "rank")
 
 
 def made_queries(recipe: Recipe, system: System) -> int:
-    """Queries made of the passages that teach a system, beside those of the dataset or in their place."""
-    taught = system.makes_queries or system.unlabelled
-    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if taught else 0
+    """Queries made of the passages that teach a system in place of those of the dataset."""
+    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if system.unlabelled else 0
 
 
 def stage_seconds(
@@ -196,10 +195,8 @@ def stage_seconds(
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
     compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
-    two = system.learns_scores and not system.unlabelled
-    lessons = [queries, queries + made] if two else [queries]  # the labels' and the teacher's
-    asked = len(ALPHAS) + (len(COARSE) * 2 if len(lessons) > 1 else 0)
-    learning = sum(steps_of(side, one) for one in lessons) * rates.step
+    lessons = 2 if system.learns_scores and not system.unlabelled else 1  # the teacher's and the labels'
+    asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     found = {
         "encoder": _LOADED + sampled / rate,
@@ -209,8 +206,7 @@ def stage_seconds(
         "collect": queries * (search + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
-        "made": made * (search + _COLLECTED / rate),
-        "query side": _LOADED + learning + compared_on_dev,
+        "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
         "distil": training(distil, len(ALPHAS) - 2 if recipe.fit.pulls and not system.from_plain else 0),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,
@@ -233,8 +229,8 @@ def work_seconds(
 
 def charged_to(system: System, seed: int, stage: str) -> tuple[str, int, str]:
     """Whose a stage is: a system's own, one that the systems of a seed share, or one that all share."""
-    stage = "made" if system.unlabelled and stage == "collect" else stage  # of the queries that others learn beside
-    return (system.slug if stage in OWN else "", -1 if stage in ("encoder", "bm25") else seed, stage)
+    own = stage in OWN or (system.unlabelled and stage == "collect")  # of queries that no other system has
+    return (system.slug if own else "", -1 if stage in ("encoder", "bm25") else seed, stage)
 
 
 def report_seconds(recipe: Recipe, systems: int, counts: Counts, rates: Rates) -> float:

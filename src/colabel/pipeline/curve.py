@@ -179,7 +179,6 @@ def _train(
     do: Stages, system: System, data: Dataset, kind: str, share: float, draw: int
 ) -> tuple[Point, Mapping[str, Any]]:
     """One training, or what it came to when it was made; its weights are not kept."""
-    system = dataclasses.replace(system, makes_queries=False)  # what labels bring, and nothing else
     index, bm25 = theta_index(do), do.bm25(data)
     theta, known = do.train_theta(data, do.encoder(data), bm25), do.collect(data, index)
     do.bm25_ranking(data, bm25)  # of all training queries, once

@@ -70,7 +70,7 @@ PLACES = (
         "lessons",
         "students",
     ),
-    *("bootstrap", "made", "generated", "hybrid", "probability", "unjudged", "curve"),
+    *("bootstrap", "generated", "hybrid", "probability", "unjudged", "curve"),
     *("seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

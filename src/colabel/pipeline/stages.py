@@ -63,8 +63,8 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_lists import Lists, candidate_rows, joined, lessons_for, trusted_rows
-from colabel.train.query_side import MOST_PASSES, train_query_side
+from colabel.train.query_lists import Lists, candidate_rows, lessons_for, trusted_rows
+from colabel.train.query_side import train_query_side
 
 log = logging.getLogger(__name__)
 
@@ -181,15 +181,15 @@ class Stages:
         other._engine, other._scratch = self._engine, self._scratch
         return other
 
-    def without_labels(self, index: Path | None = None) -> Stages:
-        """The stages of the same seed for a system that sees no labels: its queries are made of the passages, and
-        ``index`` is searched, or that of the plain encoder, which is θ."""
-        plain = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
-        own = self.at.own / ("bootstrap" if index in (None, plain) else "made")
+    def without_labels(self) -> Stages:
+        """The stages of the same seed for a system that sees no labels: the plain encoder is θ, and its queries are
+        made of the passages."""
+        own = self.at.own / "bootstrap"
 
         def make() -> Stages:
             at = Layout(self.at.out, own)
-            at.rankings, at.index = own / "rankings", index or plain
+            at.rankings = own / "rankings"
+            at.index = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
             recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
             other = Stages(recipe, at, self.seed, self.progress, builder=self.builder, pseudo=True)
             other._engine, other._scratch = self._engine, self._scratch
@@ -448,15 +448,6 @@ class Stages:
         out, settings = self.at.model(system), self.recipe.query_side
         seen = with_hidden_labels(data) if system.ceiling else data
         lessons, taught = self._lessons(seen, bm25, known, teacher)
-        own = self.without_labels(known.index.folder) if system.makes_queries and TRAIN not in data.pseudo else self
-        if own is not self and TRAIN in own.dataset().splits:
-            made, of_made = own._made_queries(system, bm25, known.index)
-            labelled, taught = lessons, fingerprint([taught, of_made])
-
-            def lessons() -> dict[str, Lists]:
-                found = labelled()
-                return {**found, "teacher": joined(found["teacher"], made())}
-
         how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
         how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
         given = (seen, known.index, bm25, theta, lessons, out)
@@ -476,23 +467,6 @@ class Stages:
 
         parts = [known.fingerprint, bm25.fingerprint, data.labels_fingerprint(TRAIN), mass]
         return make, fingerprint([*parts, "" if teacher is None else teacher.fingerprint])
-
-    def _made_queries(self, system: System, bm25: Bm25, index: Index) -> tuple[Callable[[], Lists], str]:
-        """What the teacher says of queries made of the passages, none of which has a label, as in ``_lessons``.
-
-        Labels alone teach the passages that carry one, at the cost of all others; these queries are about all of them.
-        """
-        data, side = self.dataset(), self.recipe.query_side
-        known = self.collect(data, index)
-        lessons, taught = self._lessons(data, bm25, known, self.teacher(system, data, known))
-        most = side.steps * side.batch_queries / MOST_PASSES  # where steps are few, they are for the labels
-
-        def make() -> Lists:
-            lists = lessons()["teacher"]
-            drawn = [stable_fraction(query, "made") < most / len(lists.query_ids) for query in lists.query_ids]
-            return lists.only(np.array(drawn), lists.target)
-
-        return make, fingerprint([taught, most])
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
         """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.

@@ -321,9 +321,9 @@ class QuerySideSettings(Settings, section="query_side"):
 
 @dataclasses.dataclass(frozen=True)
 class PseudoSettings(Settings, section="pseudo"):
-    """``[pseudo]``: training queries made of the passages themselves, beside the labelled ones or in their place."""
+    """``[pseudo]``: training queries made of the passages themselves, where a collection has no training labels."""
 
-    queries: int = setting(2000, "pseudo-queries drawn, those held out for dev included; 0: none", (0, 10_000_000))
+    queries: int = setting(2000, "pseudo-queries drawn, those held out for dev included", (1, 10_000_000))
     kinds: tuple[str, ...] = setting(
         PSEUDO_KINDS, f"what a passage's queries are made of, some of {', '.join(PSEUDO_KINDS)}"
     )

@@ -51,7 +51,6 @@ class System:
         teacher: makes the teacher whose scores its student learns; None: hard labels.
         query_side: whether its student trains the query encoder alone, and searches θ's own index.
         ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
-        makes_queries: whether queries that are made of the passages teach it, beside those of the dataset.
         unlabelled: whether it sees no label and no query but those of test, which only measure it.
         hybrid_of: slug of the system whose vectors it joins with BM25's words; empty: it is no hybrid.
         paper: how many times as long as collective self-KD the paper reports: annotation, and all of it.
@@ -73,7 +72,6 @@ class System:
     teacher: Callable[[Sources], Teacher] | None = None
     query_side: bool = False
     ceiling: bool = False
-    makes_queries: bool = False
     unlabelled: bool = False
     hybrid_of: str = ""
     paper: tuple[float, float] | None = None
@@ -264,15 +262,14 @@ REGISTRY: tuple[System, ...] = (
     System(
         "views",
         "two-view student",
-        "θ's query encoder trained on with the visible labels and what vectors and words say of all other candidates, "
-        "and of queries made of the passages; passages stay as indexed",
+        "θ's query encoder trained on with the visible labels and what vectors and words say of all other candidates; "
+        "passages stay as indexed",
         "distilled",
         frozenset({"theta", "vectors", "knowledge"}),
         "views",
         teacher=students.views,
         query_side=True,
         repeated=True,
-        makes_queries=True,
     ),
     System(
         "collective-query",

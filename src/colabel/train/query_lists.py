@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,26 +119,6 @@ def lessons_for(
         return {"teacher": dataclasses.replace(lists, rows=np.where(labelled & (mass == 0), -1, rows), target=target)}
     taught = {"teacher": dataclasses.replace(lists, target=target)}
     return {**taught, "labels": lists.only(known, hard)} if known.any() else taught
-
-
-def joined(one: Lists, other: Lists) -> Lists:
-    """The queries of both, each with its own candidates and target."""
-    width = max(one.rows.shape[1], other.rows.shape[1])
-
-    def stacked(parts: Sequence[npt.NDArray[Any]], fill: float) -> npt.NDArray[Any]:
-        wider = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill) for part in parts]
-        return np.concatenate(wider)
-
-    parts = (one, other)
-    judged = [np.zeros(part.rows.shape, bool) if part.trusted is None else part.trusted for part in parts]
-    return Lists(
-        [*one.query_ids, *other.query_ids],
-        [*one.texts, *other.texts],
-        stacked([part.rows for part in parts], -1),
-        stacked([part.target for part in parts], 0.0),
-        np.concatenate([part.spread for part in parts]),
-        stacked(judged, False) if any(part.trusted is not None for part in parts) else None,
-    )
 
 
 def candidate_rows(
