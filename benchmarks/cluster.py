@@ -37,7 +37,7 @@ def recipe(passages: int, compute: ComputeSettings) -> Recipe:
     return Recipe(
         data=DataSettings(source=f"pydocs:{passages}"),
         encoder=EncoderSettings(passage_length=96, device="cpu"),
-        index=IndexSettings(engine="exact", shard_passages=128),
+        index=IndexSettings(engine="exact"),
         train=TrainSettings(theta="take"),
         compute=compute,
     )
@@ -51,7 +51,7 @@ def measure(settings: Recipe, out: Path) -> tuple[dict[str, float], Labels]:
         begin = time.perf_counter()
         engine = do.engine()
         if settings.compute.engine == "ray":
-            list(engine.pool.everywhere(_nothing, None))  # type: ignore[attr-defined]
+            list(engine.pool.map(_nothing, [("nothing", None)] * len(engine.pool)))  # type: ignore[attr-defined]
         figures["start of the workers"] = time.perf_counter() - begin
         begin = time.perf_counter()
         index = theta_index(do)

@@ -43,7 +43,6 @@ ROOMS: dict[str, set[str]] = {
     "sentence_transformers": {"encode", "train", "teachers"},
     "transformers": {"encode", "train"},
     "faiss": {"index"},
-    "fsspec": {"index"},
     "bm25s": {"ranking"},
     "Stemmer": {"ranking"},
     "lancedb": {"ranking"},

@@ -38,14 +38,11 @@ def small_ray() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def pool(small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+def pool(small_ray: None) -> WorkerPool:
     """Two workers that all tests share, since a worker takes seconds to start."""
     from colabel.cluster.pool import WorkerPool
 
-    cache = tmp_path_factory.mktemp("workers") / "cache"
-    workers = WorkerPool(ComputeSettings(engine="ray", workers=2), retries=2, patience=120.0, cache=cache)
-    yield workers
-    workers.close()
+    return WorkerPool(ComputeSettings(engine="ray", workers=2), retries=2)
 
 
 @pytest.fixture(scope="session")

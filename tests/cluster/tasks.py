@@ -49,11 +49,3 @@ def crash(cache: ShardCache, number: int) -> int:
     if number == 3:
         raise ZeroDivisionError("nobody thought of this")
     return number
-
-
-def process(cache: ShardCache, argument: None) -> int:
-    return os.getpid()
-
-
-def folder(cache: ShardCache, argument: None) -> Path:
-    return cache.folder

@@ -1,10 +1,8 @@
-"""A whole run on Ray against the same run in one process, with every teacher, place of shards and kind of loss."""
+"""A whole run on Ray against the same run in one process, with every teacher and kind of loss."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from colabel import Index, Recipe, open_labels, run, study
 from colabel.artefacts import read_manifest
 from colabel.cluster import Cluster
 from colabel.cluster.engine import ClusterPredictor
-from colabel.cluster.pool import WorkerPool, WorkItem
+from colabel.cluster.pool import WorkerPool
 from colabel.collective.knowledge import open_knowledge
 from colabel.data import load_dataset
 from colabel.errors import ClusterError
@@ -26,7 +24,6 @@ from colabel.pipeline.run import distil_student
 from colabel.progress import SILENT, Task
 from colabel.settings import StudySettings
 from colabel.teachers.pair_model import PairBatch
-from tests.cluster import tasks
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -157,30 +154,6 @@ def test_a_restarted_driver_keeps_finished_shards(
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert (index / "shard-00003/tokens/manifest.json").exists()
     assert built.fingerprint == Index.open(on_ray / "index").fingerprint
-
-
-@pytest.mark.slow
-def test_shards_at_a_url(recipe: Recipe, local: Path, pool: WorkerPool, tmp_path: Path) -> None:
-    """Workers that do not see the collection, one killed before it searches, and a cache that is lost."""
-    dataset = load_dataset(recipe.data)
-    encoder = replace(recipe.encoder, model=str(local / "theta"))
-    cluster = Cluster(replace(recipe.compute, storage=f"file://{tmp_path}/far"), pool)
-    built = cluster.build_index(dataset, tmp_path / "index", encoder=encoder, index=recipe.index)
-    assert not list((tmp_path / "index").glob("shard-*"))
-    assert len(list((tmp_path / "far").glob("*/shard-*/index.json"))) == 5
-    whole = Index.open(local / "index")
-    asked = whole.encoder.encode_queries(["what is glacier made by", "how are fjord formed"]).vectors
-    expected = whole.search(asked, 12)
-    ((_, _, process),) = pool.map([WorkItem(tasks.process, None, "which process")])
-    os.kill(process, signal.SIGKILL)
-    rows, scores = built.search(asked, 12)
-    np.testing.assert_array_equal(rows, expected[0])
-    np.testing.assert_allclose(scores, expected[1], atol=1e-5)
-    ((_, _, cache),) = pool.map([WorkItem(tasks.folder, None, "which cache")])
-    shutil.rmtree(cache)
-    np.testing.assert_array_equal(built.search(asked, 12)[0], expected[0])
-    opened = cluster.open_index(tmp_path / "index", dataset.passages)
-    np.testing.assert_array_equal(opened.search(asked, 12)[0], expected[0])
 
 
 def test_a_broken_passage_ends_the_stage_with_its_row(recipe: Recipe, pool: WorkerPool, tmp_path: Path) -> None:

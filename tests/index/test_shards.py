@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import random
@@ -26,7 +25,7 @@ from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index import nearest_tokens as lookups
 from colabel.index import shards
 from colabel.index.exact import TokenShard, search_exact
-from colabel.index.shard_plan import ShardLayout, fetch
+from colabel.index.shard_plan import ShardLayout
 from colabel.index.shards import LocalShards, ShardedIndex, build_sharded, merge_nearest, merge_rankings, plan_shards
 from colabel.maxsim import plain
 from colabel.settings import ComputeSettings
@@ -78,23 +77,15 @@ def build(
     encoder: EncoderSettings,
     out: Path,
     engine: str = "exact",
-    storage: str = "",
-    vectors: str = "fp16",
+    storage: str = "fp16",
 ) -> ShardedIndex:
-    source = plan_shards(collection, out, encoder, vectors, ComputeSettings(shard_passages=8, storage=storage))
-    return build_sharded(collection, out, LocalShards(source, out.parent / "cache"), engine=engine)
+    source = plan_shards(collection, out, encoder, storage, ComputeSettings(shard_passages=8))
+    return build_sharded(collection, out, LocalShards(source), engine=engine)
 
 
-@pytest.fixture(scope="module", params=["folder", "file", "memory"])
-def parts(
-    request: pytest.FixtureRequest,
-    collection: Dataset,
-    encoder: EncoderSettings,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> ShardedIndex:
-    place = tmp_path_factory.mktemp("parts")
-    storage = {"folder": "", "file": f"file://{place}/far", "memory": "memory://far"}
-    return build(collection, encoder, place / "index", storage=storage[request.param])
+@pytest.fixture(scope="module")
+def parts(collection: Dataset, encoder: EncoderSettings, tmp_path_factory: pytest.TempPathFactory) -> ShardedIndex:
+    return build(collection, encoder, tmp_path_factory.mktemp("parts") / "index")
 
 
 def queries(index: Index) -> torch.Tensor:
@@ -114,14 +105,12 @@ def test_ranks_as_one_piece(whole: Index, parts: ShardedIndex) -> None:
     )
 
 
-@pytest.mark.parametrize("far", [False, True])
 def test_residual_shards_share_what_one_piece_learns(
-    far: bool, collection: Dataset, encoder: EncoderSettings, tmp_path: Path
+    collection: Dataset, encoder: EncoderSettings, tmp_path: Path
 ) -> None:
     settings = IndexSettings(engine="exact", storage="residual")
     whole = build_index(collection, tmp_path / "whole", encoder=encoder, index=settings)
-    storage = f"file://{tmp_path}/far" if far else ""
-    parts = build(collection, encoder, tmp_path / "parts", storage=storage, vectors="residual")
+    parts = build(collection, encoder, tmp_path / "parts", storage="residual")
     assert parts.fingerprint == whole.fingerprint
     np.testing.assert_array_equal(parts.store.vectors(range(60))[0], whole.store.vectors(range(60))[0])
     scores = whole.search(queries(whole), 60)[1]
@@ -187,31 +176,6 @@ def test_nearest_tokens_by_lists_are_the_same(
 def test_an_opened_index_needs_neither_the_collection_nor_its_builder(parts: ShardedIndex, whole: Index) -> None:
     opened = Index.open(parts.folder)
     np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
-
-
-def test_a_remote_shard_is_fetched_by_a_process_that_has_none(
-    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
-) -> None:
-    index = build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/far")
-    shutil.rmtree(tmp_path / "cache")
-    bare = dataclasses.replace(index.shards.source, texts=None)
-    elsewhere = ShardedIndex(index.folder, LocalShards(bare, tmp_path / "elsewhere"))
-    np.testing.assert_array_equal(elsewhere.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
-    assert len(list((tmp_path / "elsewhere").glob("*/shard-*"))) == 8
-
-
-def test_shards_reach_their_url_whatever_came_between(
-    collection: Dataset, encoder: EncoderSettings, tmp_path: Path
-) -> None:
-    """After an error while publishing, and where they lie on this machine for another place already."""
-    (tmp_path / "far").write_text("a file where a folder should be")
-    with pytest.raises(ArtefactError, match=r"'compute\.storage'"):
-        build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/far")
-    (tmp_path / "far").unlink()
-    for place in ("far", "farther"):
-        build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/{place}")
-        assert len(list((tmp_path / place).glob("*/shard-*/index.json"))) == 8
-        assert not list((tmp_path / place).rglob(".*"))
 
 
 def test_a_lost_shard_is_made_again_or_missed_with_a_sentence(
@@ -304,7 +268,7 @@ def test_approximate_shards_find_as_much_as_one_approximate_index(
     monkeypatch.setattr("colabel.index.store.BLOCK_PASSAGES", 300)
     one = build_index(collection, tmp_path / "one", encoder=encoder, index=IndexSettings(engine="ivf"))
     source = plan_shards(collection, tmp_path / "four", encoder, "fp16", ComputeSettings(shard_passages=300))
-    four = build_sharded(collection, tmp_path / "four", LocalShards(source, tmp_path / "cache"), engine="ivf")
+    four = build_sharded(collection, tmp_path / "four", LocalShards(source), engine="ivf")
     assert len(source.layout) == 4
     asked = one.encoder.encode_queries([" ".join(choose.choices(WORDS, k=4)) for _ in range(40)]).vectors
     exact = search_exact(asked, one.store.shards, 100, tie_ranks=one.store.tie_ranks)[1].numpy()
@@ -315,17 +279,6 @@ def test_approximate_shards_find_as_much_as_one_approximate_index(
 
     assert recall(four) > recall(one) - 0.02
     assert recall(one) > 0.9
-
-
-def test_what_a_cleaner_of_disks_left_is_made_again(
-    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
-) -> None:
-    index = build(collection, encoder, tmp_path / "index", storage=f"file://{tmp_path}/far")
-    (home,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
-    (home / "shard-00001" / "tokens" / "manifest.json").unlink()
-    (home / "encoder" / "manifest.json").unlink()
-    again = ShardedIndex(index.folder, LocalShards(index.shards.source, tmp_path / "cache"))
-    np.testing.assert_array_equal(again.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
 
 
 def test_an_opened_index_makes_shards_as_it_was_built(
@@ -342,16 +295,10 @@ def test_a_folder_that_is_not_seen_is_told_with_the_remedy(
     collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
 ) -> None:
     index = build(collection, encoder, tmp_path / "index")
-    again = ShardedIndex(index.folder, LocalShards(index.shards.source, tmp_path / "cache"))
+    again = ShardedIndex(index.folder, LocalShards(index.shards.source))
     shutil.rmtree(tmp_path / "index" / "encoder")
-    with pytest.raises(ArtefactError, match=r"set 'compute\.storage' to a URL"):
+    with pytest.raises(ArtefactError, match="All nodes must see the folder"):
         again.search(queries(whole), 5)
-
-
-def test_urls_that_hold_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="there is nothing"):
-        fetch(f"file://{tmp_path}/empty", tmp_path / "here")
-    assert not list(tmp_path.iterdir())
 
 
 def test_rows_have_owners() -> None:
@@ -361,9 +308,15 @@ def test_rows_have_owners() -> None:
     assert plan.owners(np.array([[-1, 99], [0, 23]])).tolist() == [0, 4]
 
 
-def test_an_unknown_kind_of_url_is_a_sentence(collection: Dataset, encoder: EncoderSettings, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'nonsense://x.*' cannot be opened: .*URLs that fsspec knows"):
-        build(collection, encoder, tmp_path / "index", storage="nonsense://x")
+def test_shards_of_an_earlier_version_at_a_url_are_refused(
+    collection: Dataset, encoder: EncoderSettings, tmp_path: Path
+) -> None:
+    index = build(collection, encoder, tmp_path / "index")
+    table = json.loads((index.folder / "index.json").read_text())
+    table["shards"]["home"] = "s3://bucket/folder"
+    (index.folder / "index.json").write_text(json.dumps(table))
+    with pytest.raises(ArtefactError, match=r"not in its folder \(s3://bucket/folder\)"):
+        Index.open(index.folder)
 
 
 EMPTY = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)

@@ -117,7 +117,7 @@ class Segments(LocalShards):
             codec=first.inputs.get("codec", ""),
         )
         engines = {segment.index.engine for segment in segments}
-        super().__init__(ShardSource(layout, str(folder), "ivf" if "ivf" in engines else "exact"))
+        super().__init__(ShardSource(layout, folder, "ivf" if "ivf" in engines else "exact"))
         self.segments = segments
         self._opened = [
             Shard(one.index, *layout.rows(number), None if len(one.kept) == len(one.index.store) else one.kept)

@@ -1,33 +1,27 @@
-"""Which shards a collection has, where they lie, and how a process gets one.
+"""Which shards a collection has, and how a process gets one.
 
-A shard is an ordinary index of consecutive passages. It lies in the index's folder, which all processes see, or at an
-fsspec URL, from which each machine fetches what it is asked about. A shard that is missing is made by encoding its
-passages: one that was lost comes back by the same code that made it first.
+A shard is an ordinary index of consecutive passages, in the index's folder, which all processes see. A shard that is
+missing is made by encoding its passages: one that was lost comes back by the same code that made it first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
-import posixpath
-import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest, write_text
+from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest
+from colabel.data import PassageTable
 from colabel.encode import Encoder, open_encoder
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import ArtefactError
 from colabel.index.codec import exact_type, open_codec
 from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
@@ -35,21 +29,10 @@ from colabel.index.store import build_store, codec_spec, document_frequency, sha
 from colabel.settings import EncoderSettings
 from colabel.types import FloatArray, IntArray, Passage
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
-CACHE = Path(tempfile.gettempdir()) / "colabel-shards"
-"""Where a machine keeps shards and models that it fetched; ``TMPDIR`` moves it."""
 _OPEN_SHARDS = 64
-_ENCODER, _CODEC, _MANIFEST, _PUBLISHED = "encoder", "codec", "manifest.json", ".published"
-
-
-class Texts(Protocol):
-    """The collection's passages, wherever they are read from."""
-
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1."""
+_ENCODER, _CODEC = "encoder", "codec"
 
 
 @dataclass(frozen=True)
@@ -68,11 +51,6 @@ class ShardLayout:
 
     def __len__(self) -> int:
         return len(range(0, self.passages, self.shard_passages))
-
-    @property
-    def key(self) -> str:
-        """Names the shards, for caches."""
-        return fingerprint(vars(self))
 
     @property
     def whole(self) -> str:
@@ -116,35 +94,24 @@ class ShardSource:
     """How any process gets a shard.
 
     Attributes:
-        home: the index's folder, which this process sees, or a URL.
+        home: the index's folder.
         engine: what a shard must be able to do: 'exact', or 'ivf' as well.
         encoder: names the device.
         texts: from which a shard is made; None: shards can only be opened.
     """
 
     layout: ShardLayout
-    home: str
+    home: Path
     engine: str = "exact"
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    texts: Texts | None = None
-
-    @property
-    def remote(self) -> str | None:
-        """Where shards and their encoder are kept at a URL; None: in a folder."""
-        return f"{self.home}/{self.layout.key}" if "://" in self.home else None
-
-    def publish_parts(self, folder: Path) -> None:
-        """Put encoder and codec beside shards that are kept at a URL, so that they can be made and opened anywhere."""
-        for part, wanted in self.layout.parts.items():
-            if self.remote is not None and wanted and not is_at(f"{self.remote}/{part}/{_MANIFEST}"):
-                publish(folder / part, f"{self.remote}/{part}", last=_MANIFEST)
+    texts: PassageTable | None = None
 
 
 @dataclass(frozen=True)
 class PassageSlice:
     """The passages of one shard."""
 
-    texts: Texts
+    texts: PassageTable
     first: int
     last: int
     fingerprint: str
@@ -163,16 +130,15 @@ class PassageSlice:
 
 
 class ShardCache:
-    """What one process has at hand: opened shards, the encoder, and in ``folder`` whatever it fetched."""
+    """What one process has at hand: opened shards and models."""
 
-    def __init__(self, folder: Path = CACHE) -> None:
-        self.folder = folder
-        self._shards: OrderedDict[tuple[str, str, str, int], Shard] = OrderedDict()
+    def __init__(self) -> None:
+        self._shards: OrderedDict[tuple[ShardLayout, Path, str, int], Shard] = OrderedDict()
         self._kept: dict[str, tuple[str, Any]] = {}
 
     def shard(self, source: ShardSource, number: int) -> Shard:
         """An opened shard, made first where it is missing."""
-        key = (source.layout.key, source.home, source.engine, number)
+        key = (source.layout, source.home, source.engine, number)
         if key in self._shards and self._shards[key].present:
             self._shards.move_to_end(key)
             return self._shards[key]
@@ -189,67 +155,46 @@ class ShardCache:
         kept: T = self._kept[kind][1]
         return kept
 
-    def _home(self, source: ShardSource) -> Path:
-        """The folder on this machine in which shards and their encoder lie side by side."""
-        return Path(source.home) if source.remote is None else self.folder / source.layout.key
-
     def _obtain(self, source: ShardSource, number: int) -> Path:
-        folder = self._home(source) / shard_name(number)
-        url = f"{source.remote}/{shard_name(number)}" if source.remote is not None else None
-        self._part(source, _ENCODER)
-        if _engine(source, number, folder) == source.engine and _is_published(folder, url):
-            return folder
-        with patient_lock(folder.with_name(f".{folder.name}.lock")):
-            found = _engine(source, number, folder)
-            if found is None and url is not None and is_at(f"{url}/{SETTINGS_FILE}"):
-                log.info("fetching %s", url)
-                fetch(url, folder)
-                write_text(folder / _PUBLISHED, url)
+        folder = source.home / shard_name(number)
+        _part(source, _ENCODER)
+        if _engine(source, number, folder) != source.engine:
+            with patient_lock(folder.with_name(f".{folder.name}.lock")):
                 found = _engine(source, number, folder)
-            if found != source.engine:
-                (folder / _PUBLISHED).unlink(missing_ok=True)
-                self._make(source, number, folder, encoded=found is not None)
-            if url is not None and not _is_published(folder, url):
-                publish(folder, url, last=SETTINGS_FILE)
-                write_text(folder / _PUBLISHED, url)
+                if found != source.engine:
+                    self._make(source, number, folder, encoded=found is not None)
         return folder
 
     def _make(self, source: ShardSource, number: int, folder: Path, *, encoded: bool) -> None:
         """Encode a shard, or add what its engine needs to one that is encoded."""
-        layout, tokens = source.layout, folder / "tokens"
+        layout = source.layout
         if not encoded:
             if source.texts is None:
                 raise ArtefactError(
                     f"shard {number} of {len(layout)} is not in {source.home}, and without the collection it cannot "
                     "be built; run the command that built the index once more"
                 )
-            if source.remote is not None:
-                shutil.rmtree(tokens, ignore_errors=True)  # whoever cleans temporary folders may leave half of it
             part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
-            place, learnt = (self._part(source, name) for name in (_ENCODER, _CODEC))
+            place, learnt = (_part(source, name) for name in (_ENCODER, _CODEC))
             codec = open_codec(layout.storage, learnt, layout.codec_fingerprint)
 
             def encoder() -> Encoder:
                 return self.keep("encoder", layout.encoder, lambda: open_encoder(place, source.encoder))
 
-            build_store(encoder, layout.encoder, part, codec, tokens, block_passages=layout.block_passages)
+            build_store(encoder, layout.encoder, part, codec, folder / "tokens", block_passages=layout.block_passages)
         finish_part(folder, source.engine)
 
-    def _part(self, source: ShardSource, name: str) -> Path:
-        """The folder of the encoder or the codec on this machine."""
-        folder = self._home(source) / name
-        wanted = source.layout.parts[name]
-        if not wanted or _is_part(folder, wanted):
+
+def _part(source: ShardSource, name: str) -> Path:
+    """The folder of the encoder or the codec."""
+    folder, wanted = source.home / name, source.layout.parts[name]
+    with contextlib.suppress(ArtefactError):
+        if not wanted or read_manifest(folder).fingerprint == wanted:
             return folder
-        if source.remote is None:
-            raise ArtefactError(
-                f"{folder} is missing or damaged on this machine. If the nodes do not share a file system, set "
-                "'compute.storage' to a URL; otherwise build the index again"
-            )
-        with patient_lock(folder.with_name(f".{folder.name}.lock")):
-            if not _is_part(folder, wanted):
-                fetch(f"{source.remote}/{name}", folder)
-        return folder
+    raise ArtefactError(
+        f"{folder} is missing or damaged on this machine. All nodes must see the folder of the index; if they do, "
+        "build it again"
+    )
 
 
 def _engine(source: ShardSource, number: int, folder: Path) -> str | None:
@@ -262,18 +207,6 @@ def _engine(source: ShardSource, number: int, folder: Path) -> str | None:
     if manifest.fingerprint != source.layout.spec(number).fingerprint:
         return None
     return str(engine) if manifest.counts["tokens"] else source.engine  # without tokens there is nothing to search
-
-
-def _is_published(folder: Path, url: str | None) -> bool:
-    """Whether a shard on this machine came from its URL or has gone there; a kill may come in between."""
-    note = folder / _PUBLISHED
-    return url is None or (note.is_file() and note.read_text(encoding="utf-8") == url)
-
-
-def _is_part(folder: Path, wanted: str) -> bool:
-    with contextlib.suppress(ArtefactError):
-        return read_manifest(folder).fingerprint == wanted
-    return False
 
 
 class Shard:
@@ -393,50 +326,3 @@ class Shard:
 def _tensor(values: FloatArray) -> torch.Tensor:
     """A copy: arrays from another process are read-only, which torch does not know."""
     return torch.from_numpy(np.array(values, dtype=np.float32))
-
-
-def is_at(url: str) -> bool:
-    """Whether there is a remote file."""
-    with _storage(url) as (system, path):
-        return bool(system.exists(path))
-
-
-def publish(folder: Path, url: str, last: str) -> None:
-    """Copy a folder to a URL; the file ``last`` comes at the end, so its presence says that the copy is whole."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
-    with _storage(url) as (system, target):
-        if system.exists(posixpath.join(target, last)):
-            system.rm_file(posixpath.join(target, last))
-        for name in [*(name for name in names if name != last), last]:
-            place = posixpath.join(target, name)
-            system.makedirs(posixpath.dirname(place), exist_ok=True)
-            system.put_file(str(folder / name), place)
-
-
-def fetch(url: str, folder: Path) -> None:
-    """Copy a remote folder to ``folder``, which appears whole or not at all and replaces what was there."""
-    arriving = folder.with_name(f".{folder.name}.arriving-{os.getpid()}")
-    shutil.rmtree(arriving, ignore_errors=True)
-    with _storage(url) as (system, source):
-        paths = system.find(source)
-        if not paths:
-            raise FileNotFoundError("there is nothing")
-        for path in paths:
-            target = arriving / posixpath.relpath(path, source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(path, str(target))
-    shutil.rmtree(folder, ignore_errors=True)
-    arriving.rename(folder)
-
-
-@contextlib.contextmanager
-def _storage(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system of a URL and the path on it; whatever goes wrong there is said with the URL."""
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"'{url}' cannot be opened: {error}; 'compute.storage' takes URLs that fsspec knows") from None
-    try:
-        yield system, str(path)
-    except Exception as error:  # noqa: BLE001, each file system has errors of its own: credentials, networks
-        raise ArtefactError(f"{url} cannot be read or written ({error}); check 'compute.storage'") from None

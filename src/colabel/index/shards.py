@@ -3,8 +3,8 @@
     encoder/, codec/   as in any index
     statistics/    of the whole collection: ids, order of ties, document frequencies, lengths
     centres/       coarse centres of the collection's tokens, once nearest tokens were needed
-    shard-00000/   ordinary indexes of consecutive passages, where they are not kept elsewhere
-    index.json     the settings with which it was built, and where the shards are
+    shard-00000/   ordinary indexes of consecutive passages
+    index.json     the settings with which it was built
 
 Who asks the shards is behind :class:`Shards`: this process, one shard after another, or the workers of a cluster.
 """
@@ -33,7 +33,7 @@ from colabel.index.codec import exact_type, save_array, train_centres
 from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
-from colabel.index.shard_plan import CACHE, Shard, ShardCache, ShardLayout, ShardSource
+from colabel.index.shard_plan import Shard, ShardCache, ShardLayout, ShardSource
 from colabel.index.store import TokenStore, VectorSource, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
@@ -65,9 +65,9 @@ class Shards(Protocol):
 class LocalShards:
     """Asks one shard after another in this process."""
 
-    def __init__(self, source: ShardSource, cache: Path = CACHE) -> None:
+    def __init__(self, source: ShardSource) -> None:
         self.source = source
-        self._cache = ShardCache(cache)
+        self._cache = ShardCache()
 
     def map(
         self, question: str, *arguments: Any, numbers: Sequence[int] | None = None, progress: Progress = SILENT
@@ -311,14 +311,13 @@ def plan_shards(
     storage: str,
     compute: ComputeSettings,
 ) -> ShardSource:
-    """Prepare encoder and codec in ``out`` and say which shards there will be, where, and what they are made from."""
+    """Prepare encoder and codec in ``out`` and say which shards there will be, and what they are made from."""
     prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
     passages, block = dataset.passages, token_store.BLOCK_PASSAGES
     size = -(-compute.shard_passages // block) * block  # whole blocks, which are encoded together
     layout = ShardLayout(len(passages), size, passages.fingerprint, prepared.fingerprint, storage, block)
     prepare_codec(storage, lambda: open_encoder(out / "encoder", encoder), layout.encoder, passages, out / "codec")
-    home = compute.storage.rstrip("/") or str(out.resolve())
-    return ShardSource(layout, home, encoder=encoder, texts=dataset.passages)
+    return ShardSource(layout, out.resolve(), encoder=encoder, texts=dataset.passages.without_ids())
 
 
 def build_sharded(
@@ -339,8 +338,6 @@ def build_sharded(
     spec = Spec(ShardedStore.stage, kept, {"encoder": layout.encoder, "passages": layout.collection})
 
     def make() -> Mapping[str, Any]:
-        if not dry:
-            shards.source.publish_parts(out)
         statistics = build(
             out / "statistics", spec, lambda space: write_statistics(space, dataset.passages.ids, shards, progress)
         )
@@ -354,10 +351,7 @@ def build_sharded(
             "engine": chosen,
             "data": None if data is None else resolve_paths(data).as_dict(),
             "device": shards.source.encoder.device,
-            "shards": {
-                "home": "" if shards.source.remote is None else shards.source.home,
-                "plan": dataclasses.asdict(layout),
-            },
+            "shards": {"home": "", "plan": dataclasses.asdict(layout)},
         }
 
     assemble(out, SETTINGS_FILE, make)
@@ -365,19 +359,15 @@ def build_sharded(
 
 
 def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
-    """Where the shards of a finished index are, from what ``index.json`` says."""
+    """The shards of a finished index, from what ``index.json`` says."""
     table = settings["shards"]
-    if table["home"] == "scratch":
+    if table["home"]:  # of an earlier version: at a URL, or on the disks of nodes
         raise ArtefactError(
-            f"the shards of {folder} are on the disks of the nodes that made them, which this version does not read; "
-            "build the index again with shards in its folder or at a URL ('compute.storage')"
+            f"the shards of {folder} are not in its folder ({table['home']}), where this version reads them; build the "
+            "index again"
         )
-    return ShardSource(
-        ShardLayout(**table["plan"]),
-        table["home"] or str(folder.resolve()),
-        settings["engine"],
-        EncoderSettings(device=settings["device"]),
-    )
+    encoder = EncoderSettings(device=settings["device"])
+    return ShardSource(ShardLayout(**table["plan"]), folder.resolve(), settings["engine"], encoder)
 
 
 def write_statistics(

@@ -374,19 +374,7 @@ class ComputeSettings(Settings, section="compute"):
         "", "address of the cluster: 'auto' (the one of this machine) or 'HOST:PORT'; empty: start one here"
     )
     workers: int = setting(0, "worker processes; 0: as many as the cluster has room for", (0, 100_000))
-    storage: str = setting(
-        "",
-        "where shards are kept: empty for the index's own folder, which all workers must see, or an fsspec URL such "
-        "as s3://bucket/folder",
-    )
     shard_passages: int = setting(65_536, "passages per shard, rounded up to a multiple of 4,096", (1, 100_000_000))
-
-    def _check(self) -> None:
-        if self.storage and "://" not in self.storage:
-            raise SettingsError(
-                f"'compute.storage' is '{self.storage}'; expected an empty string or a URL such as s3://bucket/folder "
-                "(file:///folder for a folder that all workers see)"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
