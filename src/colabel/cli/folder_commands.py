@@ -45,9 +45,8 @@ def runs_command(folder: Path, prune: bool, as_json: bool) -> None:
     rows = []
     for one in found:
         values = [f"{one['means'][name]:.4f}" if name in one["means"] else "" for name in measures]
-        changed = ", ".join(one["changed"][:3]) + (" …" if len(one["changed"]) > 3 else "")
-        rows.append([one["folder"], one["student"], *values, changed])
-    emit(table(["run", "student", *measures, "other than before"], rows))
+        rows.append([one["folder"], one["student"], *values])
+    emit(table(["run", "student", *measures], rows))
 
 
 @click.command("report")
@@ -155,8 +154,6 @@ def _export_index(source: Path, format: str, out: Path) -> None:
         emit(f"{counts['empty']:,} passages without any token vector are left out")
     if format == "vespa":
         emit(f"Next: {shlex.join(['vespa', 'feed', str(out / 'feed.jsonl')])}, with passage.sd among your schemas")
-    else:
-        emit(f"Next: python -c {shlex.quote(_loading('passages' if format == 'parquet' else format, out))}")
 
 
 def _export_model(source: Path, format: str, out: Path) -> None:
@@ -168,16 +165,6 @@ def _export_model(source: Path, format: str, out: Path) -> None:
         raise UsageError(f"a model is exported with --format pylate, not {format}")
     export_pylate(source, out)
     emit(f"{out}: a PyLate checkpoint, for pylate.models.ColBERT")
-
-
-def _loading(format: str, out: Path) -> str:
-    """How an exported index is read in Python."""
-    folder = str(out)
-    return {
-        "passages": f"import pandas; print(pandas.read_parquet({folder + '/passages.parquet'!r}))",
-        "lancedb": f"import lancedb; print(lancedb.connect({folder!r}).open_table('passages').schema)",
-        "qdrant": f"import qdrant_client; print(qdrant_client.QdrantClient(path={folder!r}).count('passages'))",
-    }[format]
 
 
 @click.command("verify")

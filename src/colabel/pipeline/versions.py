@@ -97,28 +97,15 @@ def prune_versions(folder: Path) -> int:
 def list_runs(folder: Path) -> list[dict[str, Any]]:
     """The results of a run folder, oldest first: its versions, and what it holds now. Of a study, its systems.
 
-    Each as plain JSON types: folder, student, the means of the student and BM25 together (empty where there are none),
-    and the settings in which it differs from the result before it.
+    Each as plain JSON types: folder, student, the means of the student and BM25 together (empty where there are none).
     """
     noted_recipe(folder)
-    found: list[dict[str, Any]] = []
     if is_study(folder):
         systems = read_study(folder).finished if (folder / STUDY_FILE).exists() else []
-        return [{"folder": str(folder), "student": one.slug, "means": one.means, "changed": found} for one in systems]
-    before: dict[str, Any] = {}
+        return [{"folder": str(folder), "student": one.slug, "means": one.means} for one in systems]
+    found: list[dict[str, Any]] = []
     for path in [*versions(folder), folder]:
-        note, slug = _flat(read_note(path / RECIPE_FILE)), noted_system(path).slug
-        means = read_note(Layout.of(path).evaluation).get("means", {})
-        changed = [key for key in {**before, **note} if before.get(key) != note.get(key)] if before else []
+        slug, means = noted_system(path).slug, read_note(Layout.of(path).evaluation).get("means", {})
         shown = means.get(f"hybrid-{slug}") or means.get(slug, {})
-        found.append({"folder": str(path), "student": slug, "means": shown, "changed": changed})
-        before = note
+        found.append({"folder": str(path), "student": slug, "means": shown})
     return found
-
-
-def _flat(note: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as ``section.key``."""
-    if not isinstance(note, dict):
-        return {prefix: note}
-    tables = (_flat(value, f"{prefix}.{key}" if prefix else key) for key, value in note.items())
-    return {name: value for table in tables for name, value in table.items()}
