@@ -22,25 +22,3 @@ from colabel.artefacts.manifest import (
     seconds_of,
 )
 from colabel.artefacts.verification import verify
-
-__all__ = [
-    "Builder",
-    "DryBuilder",
-    "Manifest",
-    "Spec",
-    "Stale",
-    "Workspace",
-    "assemble",
-    "build",
-    "file_fingerprint",
-    "fingerprint",
-    "folder_lock",
-    "parse_manifest",
-    "patient_lock",
-    "read_manifest",
-    "refuse_foreign",
-    "seconds_of",
-    "verify",
-    "write_json",
-    "write_text",
-]

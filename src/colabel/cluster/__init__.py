@@ -1,5 +1,3 @@
 """The same stages on a Ray cluster."""
 
 from colabel.cluster.engine import Cluster
-
-__all__ = ["Cluster"]

@@ -3,15 +3,3 @@
 from colabel.encode.colbert import open_checkpoint, open_encoder, prepare_encoder
 from colabel.encode.encoder import EncodedPassages, EncodedQueries, Encoder, encode_queries_checked
 from colabel.encode.query_store import QueryStore, build_query_store
-
-__all__ = [
-    "EncodedPassages",
-    "EncodedQueries",
-    "Encoder",
-    "QueryStore",
-    "build_query_store",
-    "encode_queries_checked",
-    "open_checkpoint",
-    "open_encoder",
-    "prepare_encoder",
-]

@@ -2,5 +2,3 @@
 
 from colabel.index.index import Index, build_index
 from colabel.index.store import TokenStore
-
-__all__ = ["Index", "TokenStore", "build_index"]

@@ -4,5 +4,3 @@ from colabel.ranking.bm25 import Bm25
 from colabel.ranking.hybrid import Hybrid
 from colabel.ranking.late_interaction import Hit, LateInteraction, search
 from colabel.ranking.rankings import Ranker, Ranking, rank
-
-__all__ = ["Bm25", "Hit", "Hybrid", "LateInteraction", "Ranker", "Ranking", "rank", "search"]

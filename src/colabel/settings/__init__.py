@@ -18,22 +18,3 @@ from colabel.settings.tables import (
     StudySettings,
     TrainSettings,
 )
-
-__all__ = [
-    "COLUMN_NAMES",
-    "CollectiveSettings",
-    "ComputeSettings",
-    "CrossEncoderSettings",
-    "DataSettings",
-    "DistilSettings",
-    "EncoderSettings",
-    "FitSettings",
-    "IndexSettings",
-    "LabelSettings",
-    "PseudoSettings",
-    "QuerySideSettings",
-    "RankSettings",
-    "Recipe",
-    "StudySettings",
-    "TrainSettings",
-]
