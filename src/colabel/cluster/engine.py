@@ -6,9 +6,9 @@ All nodes see the folders of the index, of the collection and of the cross-encod
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, EncoderSettings, IndexSettings
 from colabel.teachers.pair_model import PairBatch, PairModel, PairPredictor, load_cross_encoder
 from colabel.types import FloatArray
-
-J = TypeVar("J")
-R = TypeVar("R")
 
 _TITLES = {"statistics": "encoding shards", "engine": "preparing shards", "search": "searching shards"}
 
@@ -90,17 +87,6 @@ class ClusterShards:
         finally:
             task.close()
 
-    def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
-        """Results in the order of the jobs, which are taken as there are workers for them."""
-        items = ((f"{function.__module__}.{function.__qualname__}", job) for job in jobs)
-        early: dict[int, R] = {}
-        wanted = 0
-        for number, result in self._pool.map(_apply, items, function):
-            early[number] = result
-            while wanted in early:
-                yield early.pop(wanted)
-                wanted += 1
-
     def _name(self, number: int) -> str:
         first, last = self.source.layout.rows(number)
         return f"shard {number} of {len(self.source.layout)} (rows {first} to {last - 1})"
@@ -109,11 +95,6 @@ class ClusterShards:
 def _ask(cache: ShardCache, number: int, source: ShardSource, question: str, arguments: tuple[Any, ...]) -> Any:
     """A worker's part of :meth:`ClusterShards.map`."""
     return getattr(cache.shard(source, number), question)(*arguments)
-
-
-def _apply(cache: ShardCache, job: J, function: Callable[[J], R]) -> R:
-    """A worker's part of :meth:`ClusterShards.run`."""
-    return function(job)
 
 
 class ClusterPredictor:

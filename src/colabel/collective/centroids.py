@@ -25,20 +25,19 @@ from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.collective.kmeans import cluster, plus_plus_start, spread_start
 from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError, UsageError
-from colabel.index import Index
-from colabel.index.store import VectorSource
+from colabel.index import Index, TokenStore
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
 from colabel.ranking.rankings import BLOCK, block_name
 from colabel.settings import CollectiveSettings
-from colabel.types import FloatArray, IntArray
+from colabel.types import IntArray
 from colabel.workers import Workers
 
 STAGE = "centroids"
 NEIGHBOURS = 10
 """Stored tokens among which the most frequent names a centroid."""
 _BATCH = 16  # queries clustered together by a thread: 16 × 540 points of 128 dimensions are 4 MB
-_GROUP = 256  # queries clustered by one job: whole batches, 20 to 40 MB of vectors
+_GROUP = 256  # queries whose vectors are read at once: whole batches, 20 to 40 MB
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,7 @@ def extract(
         feedback: rows of each query's feedback passages [queries, f_p], −1 where there are fewer.
         seed: of the k-means++ start.
     """
-    means = torch.zeros(len(feedback), settings.clusters, index.store.dimension)
-    counts = torch.zeros(len(feedback), dtype=torch.int64)
-    order = _by_size(index.store.lengths(feedback))
-    groups = [order[first : first + _GROUP] for first in range(0, len(order), _GROUP)]
-    jobs = ((np.unique(feedback[group]), (feedback[group], settings, seed, threads)) for group in groups)
-    for group, (found, used) in zip(groups, index.over_vectors(_cluster, jobs), strict=True):
-        means[group], counts[group] = torch.from_numpy(np.array(found)), torch.from_numpy(np.array(used))
+    means, counts = cluster_feedback(index.store, feedback, settings, seed, threads)
     present = torch.arange(means.shape[1]) < counts[:, None]
     token_ids = np.full(present.shape, -1, dtype=np.int32)
     if bool(present.any()):
@@ -138,16 +131,8 @@ def most_frequent(neighbours: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.asarray(neighbours[np.arange(len(neighbours)), best])
 
 
-def _cluster(
-    vectors: VectorSource, job: tuple[IntArray, CollectiveSettings, int, int | None]
-) -> tuple[FloatArray, IntArray]:
-    """Queries that are clustered together, by whichever process has their vectors."""
-    means, counts = cluster_feedback(vectors, *job)
-    return means.numpy(), counts.numpy()
-
-
 def cluster_feedback(
-    store: VectorSource, feedback: IntArray, settings: CollectiveSettings, seed: int = 0, threads: int | None = None
+    store: TokenStore, feedback: IntArray, settings: CollectiveSettings, seed: int = 0, threads: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Centroids float32 [queries, clusters, dimension] of each query's feedback and their number, int64 [queries]."""
     centroids = torch.zeros(len(feedback), settings.clusters, store.dimension)
@@ -155,15 +140,21 @@ def cluster_feedback(
     sizes = store.lengths(feedback)
     order = _by_size(sizes)
 
-    def work(batches: Iterator[IntArray]) -> None:
-        for batch in batches:
-            points, lengths = _points(store, feedback[batch], sizes[batch])
+    def work(batches: Iterator[tuple[IntArray, Sequence[Tensor]]]) -> None:
+        for batch, vectors in batches:
+            points = torch.nn.utils.rnn.pad_sequence(list(vectors), batch_first=True)
             starts, used = _starts(points, sizes[batch], settings, seed)
-            centroids[batch] = cluster(points, lengths, starts, used)
+            centroids[batch] = cluster(points, torch.tensor([len(one) for one in vectors]), starts, used)
             counts[batch] = used
 
     with Workers(threads) as workers:
-        workers.share([order[first : first + _BATCH] for first in range(0, len(order), _BATCH)], work)
+        for first in range(0, len(order), _GROUP):
+            group = order[first : first + _GROUP]
+            rows = feedback[group]
+            stored = torch.from_numpy(store.vectors(rows[rows >= 0])[0])
+            vectors = torch.split(stored, sizes[group].sum(axis=1).tolist())
+            starts = range(0, len(group), _BATCH)
+            workers.share([(group[at : at + _BATCH], vectors[at : at + _BATCH]) for at in starts], work)
     return centroids, counts
 
 
@@ -171,17 +162,6 @@ def _by_size(sizes: IntArray) -> IntArray:
     """Queries that have feedback tokens, most tokens first: similar sizes together need little padding."""
     totals = sizes.sum(axis=1)
     return np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
-
-
-def _points(store: VectorSource, rows: IntArray, sizes: IntArray) -> tuple[Tensor, Tensor]:
-    """Token vectors [queries, longest, dimension] of some queries' feedback and how many each has."""
-    lengths = torch.from_numpy(sizes.sum(axis=1))
-    points = torch.zeros(len(rows), int(lengths.max()), store.dimension)
-    stored = torch.from_numpy(store.vectors(rows[rows >= 0])[0])
-    ends = np.cumsum(lengths.numpy())
-    for place, (length, end) in enumerate(zip(lengths.tolist(), ends.tolist(), strict=True)):
-        points[place, :length] = stored[end - length : end]
-    return points, lengths
 
 
 def _starts(points: Tensor, sizes: IntArray, settings: CollectiveSettings, seed: int) -> tuple[Tensor, Tensor]:

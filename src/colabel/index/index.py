@@ -18,10 +18,10 @@ import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +38,11 @@ from colabel.errors import ArtefactError, ColabelError, DataError, SettingsError
 from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup, build_lookup, nearest_exact
-from colabel.index.store import TokenStore, VectorSource, build_store, prepare_codec, warn_of_cuts
+from colabel.index.store import TokenStore, build_store, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
 
 log = logging.getLogger(__name__)
-
-J = TypeVar("J")
-R = TypeVar("R")
 
 SETTINGS_FILE = "index.json"
 _ONE_PIECE = ("encoder", "codec", "tokens", "ivf", "lookup", "data", "metadata")
@@ -307,17 +304,6 @@ class Index:
         if self.engine == "ivf" and self.store.tokens > LOOKUP_UP_TO:
             return self.ivf.nearest_tokens(vectors, k)
         return nearest_exact(vectors, self.store, k)
-
-    def over_vectors(
-        self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[npt.NDArray[np.int64], J]]
-    ) -> Iterator[R]:
-        """Results of ``function(vectors, job)`` in the order of the jobs, wherever the vectors are.
-
-        Args:
-            function: of a module, so that other processes find it.
-            jobs: the rows whose vectors a job needs (−1 is ignored), and the job; taken as they are needed.
-        """
-        return (function(self.store, job) for _, job in jobs)
 
     def add(self, passages: Any, *, update: bool = False, progress: Progress = SILENT) -> Index:
         """Encode passages and return the index with them; see :func:`colabel.index.living.change`.

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,20 +29,17 @@ from colabel.data.string_table import StringTable
 from colabel.encode import open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import store as token_store
-from colabel.index.codec import exact_type, save_array, train_centres
+from colabel.index.codec import save_array, train_centres
 from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
 from colabel.index.shard_plan import Shard, ShardCache, ShardLayout, ShardSource
-from colabel.index.store import TokenStore, VectorSource, prepare_codec, warn_of_cuts
+from colabel.index.store import TokenStore, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
-
-J = TypeVar("J")
-R = TypeVar("R")
 
 
 class Shards(Protocol):
@@ -57,9 +54,6 @@ class Shards(Protocol):
 
         Yields the number of a shard and its answer, in any order.
         """
-
-    def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
-        """Results of a function in the order of the jobs, of which only some exist at a time."""
 
 
 class LocalShards:
@@ -84,10 +78,6 @@ class LocalShards:
 
     def _shard(self, number: int) -> Shard:
         return self._cache.shard(self.source, number)
-
-    def run(self, function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
-        """One job after another."""
-        return map(function, jobs)
 
 
 def merge_rankings(
@@ -232,17 +222,6 @@ class ShardedIndex(Index):
         found = self.shards.map("nearest", vectors.numpy(), k, centres, exact)
         return merge_nearest(((number, *answer) for number, answer in found), len(vectors), k)
 
-    def over_vectors(self, function: Callable[[VectorSource, J], R], jobs: Iterable[tuple[IntArray, J]]) -> Iterator[R]:
-        """See :meth:`Index.over_vectors`; vectors come from the shards, and the function runs where they are asked."""
-
-        def calls() -> Iterator[Any]:
-            for wanted, job in jobs:
-                rows = np.unique(wanted[wanted >= 0])
-                tokens, offsets = self.store.vectors(rows)
-                yield function, FetchedVectors(rows, tokens.astype(exact_type(self.store.storage)), offsets), job
-
-        return self.shards.run(_call, calls())
-
     @cached_property
     def centres(self) -> FloatArray:
         """Coarse centres of the whole collection's tokens, the same that an index in one piece would learn."""
@@ -265,43 +244,6 @@ class ShardedIndex(Index):
                 sample[first:last] = vectors
         save_array(space, "centres", train_centres(sample, lists))
         return {"lists": lists}
-
-
-@dataclasses.dataclass(frozen=True)
-class FetchedVectors:
-    """Vectors of some passages, fetched from wherever they lie.
-
-    rows: int64 [passages], rising; tokens: [tokens, dimension], one passage after another; offsets: int64
-    [passages + 1].
-    """
-
-    rows: IntArray
-    tokens: npt.NDArray[np.floating]
-    offsets: IntArray
-
-    @property
-    def dimension(self) -> int:
-        """Size of a token vector."""
-        return int(self.tokens.shape[1])
-
-    def lengths(self, rows: IntArray) -> IntArray:
-        """How many tokens passages have; 0 for the row −1."""
-        return np.where(rows >= 0, np.diff(self.offsets)[self._places(rows)], 0)
-
-    def vectors(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
-        """Vectors of passages, one after another, and offsets."""
-        parts = [self.tokens[self.offsets[place] : self.offsets[place + 1]] for place in self._places(rows).tolist()]
-        offsets = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
-        return np.concatenate(parts).astype(np.float32), offsets
-
-    def _places(self, rows: IntArray) -> IntArray:
-        return np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-
-
-def _call(job: tuple[Callable[[VectorSource, J], R], FetchedVectors, J]) -> R:
-    """A function over vectors, with all that another process needs to run it."""
-    function, vectors, argument = job
-    return function(vectors, argument)
 
 
 def plan_shards(

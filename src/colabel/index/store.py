@@ -19,7 +19,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,20 +49,6 @@ SAMPLE_RATE = 16
 SAMPLE_MOST = 4096
 """A codec learns from SAMPLE_RATE·√n of n passages, at most SAMPLE_MOST, which are encoded once more for it."""
 _NAMED = 20  # passages that an error lists
-
-
-class VectorSource(Protocol):
-    """Token vectors of passages by row: a store, or a part of one that was sent to another process."""
-
-    @property
-    def dimension(self) -> int:
-        """Size of a token vector."""
-
-    def lengths(self, rows: IntArray) -> IntArray:
-        """How many tokens passages have, in the shape of ``rows``; 0 for the row −1."""
-
-    def vectors(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
-        """Vectors of passages, one after another, and offsets."""
 
 
 def store_spec(encoder: str, passages: str, storage: str, block_passages: int, codec: str = "") -> Spec:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 OWN = ("label", "query side", "distil", "student index", "plain index", "rank")
 """Stages that every system goes through by itself."""
-SHARED = ("plain index", "index", "collect", "label", "student index", "rank")
+SHARED = ("plain index", "index", "label", "student index", "rank")
 _SAMPLE = 48
 _TRAINING_PASS = 3.2  # a training step's time by that of encoding the same passages: forward, backward, update
 _PAIR_PASS = 1.1  # a cross-encoder's time for a pair by that of encoding its passage with the same layers
@@ -198,12 +198,13 @@ def stage_seconds(
     lessons = 2 if system.learns_scores and not system.unlabelled else 1  # the teacher's and the labels'
     asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
+    workers = max(1, recipe.compute.workers) if recipe.compute.engine == "ray" else 1
     found = {
         "encoder": _LOADED + sampled / rate,
         "bm25": passages / _WORDED + asked_of_all * passages / _MATCHED,
         "train": 0.0 if taken else training(recipe.train),
         "index": indexing,
-        "collect": queries * (search + _COLLECTED / rate),
+        "collect": queries * (search / workers + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
         "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
@@ -212,7 +213,6 @@ def stage_seconds(
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,
         "rank": tests * search,
     }
-    workers = max(1, recipe.compute.workers) if recipe.compute.engine == "ray" else 1
     return {name: found[name] / (workers if name in SHARED else 1) for name in stages_of(system, whole_run=whole_run)}
 
 
