@@ -31,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="colabel-bench-") as folder:
         passages = load_dataset("pydocs:2000").passages
         prepare_encoder(settings, passages, Path(folder) / "encoder")
-        encoder = open_encoder(Path(folder) / "encoder", settings)
+        encoder = open_encoder(Path(folder) / "encoder", settings.device)
     texts = [passages[row].full_text for row in range(options.passages)]
     encoder.encode_passages(texts[:64])
     times: dict[str, list[float]] = {"ours": [], "theirs": []}

@@ -29,7 +29,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="colabel-bench-") as folder:
             passages = load_dataset(source, cache=Path(folder) / "data").passages
             prepare_encoder(EncoderSettings(), passages, Path(folder) / "encoder")
-            encoder = open_encoder(Path(folder) / "encoder", EncoderSettings())
+            encoder = open_encoder(Path(folder) / "encoder")
             step = max(1, len(passages) // options.passages)
             texts = [passages[row].full_text for row in range(0, len(passages), step)][: options.passages]
         tokens = len(encoder.encode_passages(texts).token_ids) / len(texts)

@@ -68,7 +68,7 @@ def test_saved_and_opened_again(tiny_model: Path, write_beir: WriteBeir, tmp_pat
     first = prepare_encoder(wanted, passages, tmp_path / "encoder")
     again = prepare_encoder(wanted, passages, tmp_path / "encoder")
     assert first.fingerprint == again.fingerprint
-    opened = open_encoder(tmp_path / "encoder", wanted)
+    opened = open_encoder(tmp_path / "encoder", wanted.device)
     from sentence_transformers import MultiVectorEncoder
 
     theirs = MultiVectorEncoder(str(tmp_path / "encoder")).encode_query("what is ice")

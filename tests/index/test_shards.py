@@ -287,7 +287,7 @@ def test_an_opened_index_makes_shards_as_it_was_built(
     build(collection, encoder, tmp_path / "index")
     opened = Index.open(tmp_path / "index")
     assert isinstance(opened, ShardedIndex)
-    assert opened.shards.source.encoder.device == "cpu"
+    assert opened.shards.source.device == "cpu"
     np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
 
 

@@ -168,7 +168,7 @@ print(json.dumps(found.tolist()))
     ours = open_model(teacher.folder)
     prepare = EncoderSettings(model=str(ours.folder))
     prepare_encoder(prepare, small.dataset.passages, teacher.folder.parent / "prepared")
-    encoder = open_encoder(teacher.folder.parent / "prepared", prepare)
+    encoder = open_encoder(teacher.folder.parent / "prepared", prepare.device)
     assert torch.allclose(scores_of(encoder.model, small), theirs, atol=1e-5)
     assert encoder.passage_limit == 24, "lengths and markers go along"
     assert encoder.model.prompts["query"] == "[unused0] "

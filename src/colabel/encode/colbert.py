@@ -81,10 +81,10 @@ def _is_artefact(folder: Path) -> bool:
         return False
 
 
-def open_encoder(folder: Path, settings: EncoderSettings) -> Encoder:
+def open_encoder(folder: Path, device: str = "auto") -> Encoder:
     """Load a prepared encoder."""
     read_manifest(folder, _STAGE)
-    return open_checkpoint(folder, settings.device)
+    return open_checkpoint(folder, device)
 
 
 def open_checkpoint(folder: Path, device: str = "auto") -> Encoder:

@@ -67,7 +67,7 @@ def build_index(
     out = Path(out)
     check_place(out)
     encoder, index = encoder or EncoderSettings(), index or IndexSettings()
-    model = functools.cache(lambda: open_encoder(out / "encoder", encoder))  # a finished index loads none
+    model = functools.cache(lambda: open_encoder(out / "encoder", encoder.device))  # a finished index loads none
 
     def make() -> Mapping[str, Any]:
         prepared = prepare_encoder(encoder, dataset.passages, out / "encoder")
@@ -132,7 +132,7 @@ class Index:
         self._data: DataSettings | None = settings["data"]
         self._passages = passages
         self.encoder_folder = folder / settings["encoder"]
-        self._open_encoder = encoder or (lambda: open_encoder(self.encoder_folder, EncoderSettings()))
+        self._open_encoder = encoder or (lambda: open_encoder(self.encoder_folder))
         model = read_manifest(self.encoder_folder).fingerprint
         if self.store.manifest.inputs.get("encoder") != model:
             raise ArtefactError(

@@ -7,10 +7,11 @@ missing is made by encoding its passages: one that was lost comes back by the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,19 +21,17 @@ import torch
 
 from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest
 from colabel.data import PassageTable
-from colabel.encode import Encoder, open_encoder
+from colabel.encode import open_encoder
 from colabel.errors import ArtefactError
 from colabel.index.codec import exact_type, open_codec
 from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
 from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
-from colabel.settings import EncoderSettings
 from colabel.types import FloatArray, IntArray, Passage
 
 T = TypeVar("T")
 
 _OPEN_SHARDS = 64
-_ENCODER, _CODEC = "encoder", "codec"
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,6 @@ class ShardLayout:
         spec = codec_spec(self.encoder, self.collection, self.storage)
         return "" if spec is None else spec.fingerprint
 
-    @property
-    def parts(self) -> dict[str, str]:
-        """What all shards share: folder → fingerprint, which is empty where there is none."""
-        return {_ENCODER: self.encoder, _CODEC: self.codec_fingerprint}
-
 
 @dataclass(frozen=True)
 class ShardSource:
@@ -96,14 +90,14 @@ class ShardSource:
     Attributes:
         home: the index's folder.
         engine: what a shard must be able to do: 'exact', or 'ivf' as well.
-        encoder: names the device.
+        device: where the encoder works.
         texts: from which a shard is made; None: shards can only be opened.
     """
 
     layout: ShardLayout
     home: Path
     engine: str = "exact"
-    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    device: str = "auto"
     texts: PassageTable | None = None
 
 
@@ -157,7 +151,7 @@ class ShardCache:
 
     def _obtain(self, source: ShardSource, number: int) -> Path:
         folder = source.home / shard_name(number)
-        _part(source, _ENCODER)
+        _check_part(source.home / "encoder", source.layout.encoder)
         if _engine(source, number, folder) != source.engine:
             with patient_lock(folder.with_name(f".{folder.name}.lock")):
                 found = _engine(source, number, folder)
@@ -175,22 +169,20 @@ class ShardCache:
                     "be built; run the command that built the index once more"
                 )
             part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
-            place, learnt = (_part(source, name) for name in (_ENCODER, _CODEC))
-            codec = open_codec(layout.storage, learnt, layout.codec_fingerprint)
-
-            def encoder() -> Encoder:
-                return self.keep("encoder", layout.encoder, lambda: open_encoder(place, source.encoder))
-
+            if learnt := layout.codec_fingerprint:
+                _check_part(source.home / "codec", learnt)
+            codec = open_codec(layout.storage, source.home / "codec", learnt)
+            model = functools.partial(open_encoder, source.home / "encoder", source.device)
+            encoder = functools.partial(self.keep, "encoder", layout.encoder, model)
             build_store(encoder, layout.encoder, part, codec, folder / "tokens", block_passages=layout.block_passages)
         finish_part(folder, source.engine)
 
 
-def _part(source: ShardSource, name: str) -> Path:
-    """The folder of the encoder or the codec."""
-    folder, wanted = source.home / name, source.layout.parts[name]
+def _check_part(folder: Path, wanted: str) -> None:
+    """Refuse another encoder or codec than that of the layout."""
     with contextlib.suppress(ArtefactError):
-        if not wanted or read_manifest(folder).fingerprint == wanted:
-            return folder
+        if read_manifest(folder).fingerprint == wanted:
+            return
     raise ArtefactError(
         f"{folder} is missing or damaged on this machine. All nodes must see the folder of the index; if they do, "
         "build it again"

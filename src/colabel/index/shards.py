@@ -12,6 +12,7 @@ Who asks the shards is behind :class:`Shards`: this process, one shard after ano
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -258,8 +259,9 @@ def plan_shards(
     passages, block = dataset.passages, token_store.BLOCK_PASSAGES
     size = -(-compute.shard_passages // block) * block  # whole blocks, which are encoded together
     layout = ShardLayout(len(passages), size, passages.fingerprint, prepared.fingerprint, storage, block)
-    prepare_codec(storage, lambda: open_encoder(out / "encoder", encoder), layout.encoder, passages, out / "codec")
-    return ShardSource(layout, out.resolve(), encoder=encoder, texts=dataset.passages.without_ids())
+    model = functools.partial(open_encoder, out / "encoder", encoder.device)
+    prepare_codec(storage, model, layout.encoder, passages, out / "codec")
+    return ShardSource(layout, out.resolve(), device=encoder.device, texts=dataset.passages.without_ids())
 
 
 def build_sharded(
@@ -292,7 +294,7 @@ def build_sharded(
         return {
             "engine": chosen,
             "data": None if data is None else resolve_paths(data).as_dict(),
-            "device": shards.source.encoder.device,
+            "device": shards.source.device,
             "shards": {"home": "", "plan": dataclasses.asdict(layout)},
         }
 
@@ -308,8 +310,7 @@ def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
             f"the shards of {folder} are not in its folder ({table['home']}), where this version reads them; build the "
             "index again"
         )
-    encoder = EncoderSettings(device=settings["device"])
-    return ShardSource(ShardLayout(**table["plan"]), folder.resolve(), settings["engine"], encoder)
+    return ShardSource(ShardLayout(**table["plan"]), folder.resolve(), settings["engine"], settings["device"])
 
 
 def write_statistics(

@@ -57,20 +57,8 @@ class Layout:
 
 
 PLACES = (
-    *("data", "bm25", "sweep", "theta", "index"),
-    *(
-        "start",
-        "zero-shot",
-        "knowledge",
-        "pairs",
-        "rankings",
-        "runs",
-        "cross-encoders",
-        "labels",
-        "lessons",
-        "students",
-    ),
-    *("bootstrap", "generated", "hybrid", "probability", "unjudged", "curve"),
-    *("seed-*", "versions", "verdicts", "collections"),
+    *("data", "bm25", "sweep", "theta", "index", "start", "zero-shot", "knowledge", "pairs", "rankings", "runs"),
+    *("cross-encoders", "labels", "lessons", "students", "bootstrap", "generated", "hybrid", "probability", "unjudged"),
+    *("curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

@@ -50,9 +50,9 @@ def recipe_from_overrides(source: str, overrides: Iterable[str] = ()) -> Recipe:
     return build_recipe(table)
 
 
-def recipe_text(path: Path, overrides: Iterable[str] = (), *, note: str = "") -> str:
+def recipe_text(path: Path, overrides: Iterable[str] = ()) -> str:
     """A recipe file as it was given, or one of a dataset, with what was changed besides as comments at its end."""
-    lines = [*([note] if note else []), *(f"--set {override}" for override in overrides)]
+    lines = [f"--set {override}" for override in overrides]
     text = _read(path) if path.suffix == ".toml" else f"[data]\nsource = {json.dumps(str(path), ensure_ascii=False)}\n"
     return text if not lines else text.rstrip() + "\n\n" + "".join(f"# {line}\n" for line in lines)
 
