@@ -43,6 +43,24 @@ def shared_data() -> Callable[[str], Path]:
     return folder
 
 
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line within this process: exit code, stdout, stderr."""
+    from colabel.cli import main
+
+    def typed(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return typed
+
+
 PASSAGES = [
     {"_id": "d1", "title": "Glacier cave", "text": "A cave formed within the ice of a glacier."},
     {"_id": "d2", "title": "", "text": "Melt water carves tunnels through the ice."},

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import pytrec_eval
 from scipy import stats
+from tests.conftest import Call
 
 from colabel import compare, evaluate, load_dataset
 from colabel.cli import main
 from colabel.errors import DataError, UsageError
 from colabel.evaluation import evaluate_qrels
 
-Call = Callable[..., tuple[int, str, str]]
 QUERIES = 30
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Call
 
 from colabel.encode.weights import check_exists
 from colabel.errors import UsageError
 
-Call = Callable[..., tuple[int, str, str]]
 WriteBeir = Callable[..., Path]
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Call
 
 from colabel.findings import read_study
 from colabel.pipeline.preflight import noted_recipe
 from colabel.pipeline.study import Study
 
-Call = Callable[..., tuple[int, str, str]]
 TINY = {
     **{"encoder.dimension": 16, "encoder.query_length": 12, "encoder.passage_length": 24, "encoder.device": "cpu"},
     **{"train.steps": 2, "train.batch_queries": 1, "distil.steps": 2, "distil.batch_queries": 1, "distil.passages": 2},

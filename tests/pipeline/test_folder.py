@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +18,12 @@ import numpy as np
 import pytest
 
 from colabel import Recipe, open_run, run, study
-from colabel.cli import main
 from colabel.errors import ArtefactError, UsageError
 from colabel.pipeline.run import distil_student
 from colabel.pipeline.versions import versions
 from colabel.settings import StudySettings
+from tests.conftest import Call
 
-Call = Callable[..., tuple[int, str, str]]
 SLUG = "collective-0.5"
 
 
@@ -34,17 +32,6 @@ def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "my run"
     run(recipe, out, teacher="collective")
     return out
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def typed(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return typed
 
 
 def test_a_run_searches_with_its_student_and_words_together(recipe: Recipe, finished: Path) -> None:

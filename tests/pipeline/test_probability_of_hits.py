@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,10 @@ import numpy as np
 import pytest
 
 from colabel import DataSettings, EncoderSettings, Recipe, Verdict, open_run, run
-from colabel.cli import main
 from colabel.errors import UsageError
 from colabel.settings import LabelSettings, QuerySideSettings, RankSettings, TrainSettings
+from tests.conftest import Call
 
-Call = Callable[..., tuple[int, str, str]]
 TOPICS = ["glacier cave", "melt water", "narrow inlet", "steep sides", "harbour season", "old tunnels", "summer carves"]
 COMMON = ["formed", "within", "through", "long", "made", "same"]
 
@@ -62,17 +60,6 @@ def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     write_topics(folder / "data")
     run(recipe_of(folder / "data", tiny_model), folder / "run", teacher="views")
     return folder / "run"
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def typed(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return typed
 
 
 def test_hits_have_probabilities_whatever_ranks(finished: Path) -> None:
