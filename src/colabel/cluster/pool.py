@@ -108,7 +108,7 @@ class WorkerPool:
                 if not running:
                     return
                 done, _ = self.ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
-                idle = self._watch(0.0 if done else idle)
+                idle = 0.0 if done else self._watch(idle)
                 for reference in done:
                     entry = running.pop(reference)
                     number, (name, _) = entry

@@ -66,7 +66,7 @@ class Codec:
     def save(self, space: Workspace) -> None:
         """Write what it learnt."""
         for name, values in self.learnt.items():
-            save_array(space, name, values)
+            space.save(f"{name}.npy", values)
 
 
 def open_codec(storage: str, folder: Path, fingerprint: str = "") -> Codec:
@@ -182,9 +182,3 @@ def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """The centre with the highest dot product for each vector, int64 [n]."""
     blocks = torch.split(torch.from_numpy(vectors), _BLOCK)
     return torch.cat([(block @ torch.from_numpy(centres).T).argmax(dim=1) for block in blocks]).numpy()
-
-
-def save_array(space: Workspace, name: str, values: npt.NDArray[Any]) -> None:
-    """Write ``name.npy``, whole or not at all."""
-    with space.file(f"{name}.npy") as path, path.open("wb") as file:
-        np.save(file, values, allow_pickle=False)

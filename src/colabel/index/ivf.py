@@ -26,6 +26,7 @@ import torch
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
+from colabel.index.codec import SEED, TRAIN_PER_LIST
 from colabel.index.exact import TokenShard, rescore
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
@@ -34,10 +35,8 @@ from colabel.types import FloatArray, IntArray
 STAGE = "ivf"
 _PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built
 _ADD_BLOCK = 2**16
-_TRAIN_PER_LIST = 40
 TRAIN_ITERATIONS = 8
 _QUANTISED_FROM = 20_000
-_SEED = 1234
 _LOOKED_UP = 2048  # vectors whose nearest tokens are compared at a time: 144 stored vectors each, 150 MB
 NEAREST_PROBES = 32
 """Lists searched for the nearest tokens of a centroid."""
@@ -51,7 +50,7 @@ def ivf_lists(tokens: int) -> int:
     """
     exact = math.log2(max(1.0, math.sqrt(tokens)))
     lists: int = 2 ** min(16, max(0, round(exact)))
-    while lists > 1 and lists * _TRAIN_PER_LIST > tokens:
+    while lists > 1 and lists * TRAIN_PER_LIST > tokens:
         lists //= 2
     return lists
 
@@ -59,7 +58,7 @@ def ivf_lists(tokens: int) -> int:
 def build_ivf(store: TokenStore, out: Path, progress: Progress = SILENT) -> None:
     """Build the approximate index of a store; an interrupted build continues with the next part."""
     settings = {"kind": factory_name(store), "part_tokens": _PART_TOKENS, "iterations": TRAIN_ITERATIONS}
-    plan = Spec(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=_SEED)
+    plan = Spec(STAGE, settings, {"tokens": store.manifest.fingerprint}, seed=SEED)
     build(out, plan, lambda space: _write(space, store, progress))
 
 
@@ -294,12 +293,12 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
 
 def _train(store: TokenStore, lists: int) -> Any:
     """Coarse centroids and product quantiser from a bounded, seeded sample of the stored tokens."""
-    wanted = min(store.tokens, max(lists * _TRAIN_PER_LIST, 20_000))
-    positions = np.sort(np.random.default_rng(_SEED).choice(store.tokens, size=wanted, replace=False))
+    wanted = min(store.tokens, max(lists * TRAIN_PER_LIST, 20_000))
+    positions = np.sort(np.random.default_rng(SEED).choice(store.tokens, size=wanted, replace=False))
     sample = store.vectors_at(positions)
     index = faiss.index_factory(store.dimension, factory_name(store), faiss.METRIC_INNER_PRODUCT)
     index.cp.niter = TRAIN_ITERATIONS
-    index.cp.seed = _SEED
+    index.cp.seed = SEED
     index.cp.min_points_per_centroid = 1  # a tiny collection is no reason for a warning
     index.train(sample)
     return index

@@ -34,7 +34,6 @@ from colabel.data.metadata import Metadata, join
 from colabel.data.passages import JoinedPassages, keep_passages, open_unpacked
 from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.index.codec import save_array
 from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, finish_part, read_settings
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
 from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
@@ -341,7 +340,7 @@ def _publish(folder: Path, number: int, segments: Sequence[Segment]) -> None:
     )
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        save_array(space, "kept", np.concatenate([one.kept for one in segments]))
+        space.save("kept.npy", np.concatenate([one.kept for one in segments]))
         ids = (one.index.store.ids[int(row)] for one in segments for row in one.kept)
         return write_statistics(space, ids, asked)
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
-from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, save_array, train_centres
+from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, train_centres
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray
@@ -280,5 +280,5 @@ def _write(space: Workspace, store: TokenStore, given: FloatArray | None, progre
     order = content[np.argsort(nearest, kind="stable")]
     arrays: dict[str, npt.NDArray[Any]] = {"centres": centres, "order": order, "bounds": bounds}
     for name, values in arrays.items():
-        save_array(space, name, values)
+        space.save(f"{name}.npy", values)
     return {"lists": lists, "tokens": len(content)}

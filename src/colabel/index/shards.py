@@ -30,7 +30,7 @@ from colabel.data.string_table import StringTable
 from colabel.encode import open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import store as token_store
-from colabel.index.codec import save_array, train_centres
+from colabel.index.codec import train_centres
 from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
@@ -243,7 +243,7 @@ class ShardedIndex(Index):
             ordinals = chosen[first:last] - (ends[number] - counts[number])
             for _, vectors in self.shards.map("content_vectors", ordinals, numbers=[number] if len(ordinals) else []):
                 sample[first:last] = vectors
-        save_array(space, "centres", train_centres(sample, lists))
+        space.save("centres.npy", train_centres(sample, lists))
         return {"lists": lists}
 
 
@@ -333,7 +333,7 @@ def write_statistics(
         working += found["seconds"]
     ids = StringTable.of(passage_ids)
     ids.save(space, "ids")
-    save_array(space, "tie_ranks", ids.tie_ranks())
-    save_array(space, "lengths", lengths)
-    save_array(space, "df", np.atleast_1d(frequency))
+    space.save("tie_ranks.npy", ids.tie_ranks())
+    space.save("lengths.npy", lengths)
+    space.save("df.npy", np.atleast_1d(frequency))
     return {**counts, "working_seconds": round(working, 3)}

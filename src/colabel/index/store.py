@@ -31,7 +31,7 @@ from colabel.data.string_table import StringTable
 from colabel.encode import Encoder
 from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
-from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec, save_array
+from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec
 from colabel.index.exact import TokenShard, score_rows
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray, Passage
@@ -345,7 +345,7 @@ def _write_block(
 ) -> None:
     every: dict[str, npt.NDArray[Any]] = {"tokens": token_ids, "offsets": offsets, **arrays}
     for part, values in every.items():
-        save_array(space, f"{shard_name(number)}.{part}", values)
+        space.save(f"{shard_name(number)}.{part}.npy", values)
     with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
         path.write_text(json.dumps({**cuts, "tokens": len(token_ids)}))
 
@@ -355,7 +355,7 @@ def _write_totals(space: Workspace, passage_ids: Iterable[str], shards: int, voc
     if not space.done("tie_ranks.npy"):
         ids = StringTable.of(passage_ids)
         ids.save(space, "ids")
-        save_array(space, "tie_ranks", ids.tie_ranks())
+        space.save("tie_ranks.npy", ids.tie_ranks())
     frequency = np.zeros(vocabulary, dtype=np.int64)
     passages = truncated = lost = tokens = 0
     for name in map(shard_name, range(shards)):
@@ -364,7 +364,7 @@ def _write_totals(space: Workspace, passage_ids: Iterable[str], shards: int, voc
         cut = json.loads((space.folder / f"{name}.json").read_text())
         truncated, lost = truncated + cut["truncated"], lost + cut.get("lost", 0)
         passages, tokens = passages + len(offsets) - 1, tokens + len(token_ids)
-    save_array(space, "df", frequency)
+    space.save("df.npy", frequency)
     return {"passages": passages, "tokens": tokens, "shards": shards, "truncated": truncated, "lost": lost}
 
 
