@@ -26,7 +26,7 @@ from colabel.index import nearest_tokens as lookups
 from colabel.index import shards
 from colabel.index.exact import TokenShard, search_exact
 from colabel.index.shard_plan import ShardLayout
-from colabel.index.shards import LocalShards, ShardedIndex, build_sharded, merge_nearest, merge_rankings, plan_shards
+from colabel.index.shards import ShardedIndex, Shards, build_sharded, merge_nearest, merge_rankings, plan_shards
 from colabel.maxsim import plain
 from colabel.settings import ComputeSettings
 from tests.conftest import WORDS
@@ -80,7 +80,7 @@ def build(
     storage: str = "fp16",
 ) -> ShardedIndex:
     source = plan_shards(collection, out, encoder, storage, ComputeSettings(shard_passages=8))
-    return build_sharded(collection, out, LocalShards(source), engine=engine)
+    return build_sharded(collection, out, Shards(source), engine=engine)
 
 
 @pytest.fixture(scope="module")
@@ -195,14 +195,14 @@ import sys
 from pathlib import Path
 from colabel import load_dataset
 from colabel.index import store
-from colabel.index.shards import LocalShards, build_sharded, plan_shards
+from colabel.index.shards import Shards, build_sharded, plan_shards
 from colabel.settings import ComputeSettings, EncoderSettings
 store.BLOCK_PASSAGES = 8
 data, model, out = sys.argv[1:]
 dataset = load_dataset(data, cache=Path(out).parent / "data")
 encoder = EncoderSettings(model=model, dimension=16, passage_length=24, device="cpu")
 source = plan_shards(dataset, Path(out), encoder, "fp16", ComputeSettings(shard_passages=8))
-build_sharded(dataset, Path(out), LocalShards(source))
+build_sharded(dataset, Path(out), Shards(source))
 """
 
 
@@ -268,7 +268,7 @@ def test_approximate_shards_find_as_much_as_one_approximate_index(
     monkeypatch.setattr("colabel.index.store.BLOCK_PASSAGES", 300)
     one = build_index(collection, tmp_path / "one", encoder=encoder, index=IndexSettings(engine="ivf"))
     source = plan_shards(collection, tmp_path / "four", encoder, "fp16", ComputeSettings(shard_passages=300))
-    four = build_sharded(collection, tmp_path / "four", LocalShards(source), engine="ivf")
+    four = build_sharded(collection, tmp_path / "four", Shards(source), engine="ivf")
     assert len(source.layout) == 4
     asked = one.encoder.encode_queries([" ".join(choose.choices(WORDS, k=4)) for _ in range(40)]).vectors
     exact = search_exact(asked, one.store.shards, 100, tie_ranks=one.store.tie_ranks)[1].numpy()
@@ -295,7 +295,7 @@ def test_a_folder_that_is_not_seen_is_told_with_the_remedy(
     collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
 ) -> None:
     index = build(collection, encoder, tmp_path / "index")
-    again = ShardedIndex(index.folder, LocalShards(index.shards.source))
+    again = ShardedIndex(index.folder, Shards(index.shards.source))
     shutil.rmtree(tmp_path / "index" / "encoder")
     with pytest.raises(ArtefactError, match="All nodes must see the folder"):
         again.search(queries(whole), 5)

@@ -16,7 +16,7 @@ from colabel import EncoderSettings, Index, Recipe, build_index, export_labels, 
 from colabel.artefacts import Builder
 from colabel.cli import cli
 from colabel.data.splits import TRAIN
-from colabel.index.shards import LocalShards, build_sharded, plan_shards
+from colabel.index.shards import Shards, build_sharded, plan_shards
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.stages import Stages
 from colabel.ranking import Bm25, Hybrid, LateInteraction
@@ -175,7 +175,7 @@ def test_shards_may_cut_a_document(collection: Path, tiny_model: Path, tmp_path:
     dataset, encoder = load_dataset(DataSettings(source=str(collection), chunk=12)), settings(tiny_model)
     whole = build_index(dataset, tmp_path / "whole", encoder=encoder)
     source = plan_shards(dataset, tmp_path / "parts", encoder, "fp16", ComputeSettings(shard_passages=7))
-    parts = build_sharded(dataset, tmp_path / "parts", LocalShards(source, tmp_path / "cache"))
+    parts = build_sharded(dataset, tmp_path / "parts", Shards(source))
     queries = whole.encoder.encode_queries([QUESTION, "caves of melt water"]).vectors
     for wanted, found in zip(whole.search(queries, 12), parts.search(queries, 12), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-4)

@@ -20,7 +20,7 @@ from colabel.encode.weights import weights_fingerprint
 from colabel.index import Index
 from colabel.index.index import read_settings
 from colabel.index.shard_plan import ShardCache, ShardSource
-from colabel.index.shards import ShardedIndex, build_sharded, plan_shards, read_source
+from colabel.index.shards import ShardedIndex, Shards, build_sharded, plan_shards, read_source
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, EncoderSettings, IndexSettings
 from colabel.teachers.pair_model import PairBatch, PairModel, PairPredictor, load_cross_encoder
@@ -61,11 +61,11 @@ class Cluster:
         """The workers end with the connection."""
 
 
-class ClusterShards:
+class ClusterShards(Shards):
     """Asks all shards at once."""
 
     def __init__(self, pool: WorkerPool, source: ShardSource) -> None:
-        self.source = source
+        super().__init__(source)
         self._pool = pool
         self._sent: tuple[ShardSource | None, Any] = (None, None)
 

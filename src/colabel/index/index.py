@@ -150,9 +150,9 @@ class Index:
             return LivingIndex.of(folder, settings["generation"])
         if settings["shards"] is None:
             return Index(folder)
-        from colabel.index.shards import LocalShards, ShardedIndex, read_source
+        from colabel.index.shards import ShardedIndex, Shards, read_source
 
-        return ShardedIndex(folder, LocalShards(read_source(folder, settings)))
+        return ShardedIndex(folder, Shards(read_source(folder, settings)))
 
     def _open_store(self) -> TokenStore:
         return TokenStore(self.folder / "tokens")

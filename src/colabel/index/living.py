@@ -36,7 +36,7 @@ from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index.index import EXACT_LIMIT, SETTINGS_FILE, Index, finish_part, read_settings
 from colabel.index.shard_plan import Shard, ShardLayout, ShardSource
-from colabel.index.shards import LocalShards, ShardedIndex, ShardedStore, write_statistics
+from colabel.index.shards import ShardedIndex, ShardedStore, Shards, write_statistics
 from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
@@ -98,7 +98,7 @@ class Segment:
         return fingerprint([collection, hashlib.blake2b(self.kept.tobytes(), digest_size=16).hexdigest()])
 
 
-class Segments(LocalShards):
+class Segments(Shards):
     """Asks one segment after another."""
 
     def __init__(self, folder: Path, segments: Sequence[Segment]) -> None:

@@ -6,7 +6,7 @@
     shard-00000/   ordinary indexes of consecutive passages
     index.json     the settings with which it was built
 
-Who asks the shards is behind :class:`Shards`: this process, one shard after another, or the workers of a cluster.
+Who asks the shards is a :class:`Shards`: this process, one shard after another, or the workers of a cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,22 +43,8 @@ from colabel.types import FloatArray, IntArray
 log = logging.getLogger(__name__)
 
 
-class Shards(Protocol):
-    """Asks the shards of an index, wherever they are."""
-
-    source: ShardSource
-
-    def map(
-        self, question: str, *arguments: Any, numbers: Sequence[int] | None = None, progress: Progress = SILENT
-    ) -> Iterator[tuple[int, Any]]:
-        """Ask every shard (or some) a question, a method of :class:`~colabel.index.shard_plan.Shard`.
-
-        Yields the number of a shard and its answer, in any order.
-        """
-
-
-class LocalShards:
-    """Asks one shard after another in this process."""
+class Shards:
+    """Asks the shards of an index, one after another in this process."""
 
     def __init__(self, source: ShardSource) -> None:
         self.source = source
@@ -67,7 +53,10 @@ class LocalShards:
     def map(
         self, question: str, *arguments: Any, numbers: Sequence[int] | None = None, progress: Progress = SILENT
     ) -> Iterator[tuple[int, Any]]:
-        """Ask the shards in their order."""
+        """Ask every shard (or some) a question, a method of :class:`~colabel.index.shard_plan.Shard`.
+
+        Yields the number of a shard and its answer, elsewhere in any order.
+        """
         chosen = range(len(self.source.layout)) if numbers is None else numbers
         task = progress.start(f"shards: {question}", len(chosen), "shards")
         try:
