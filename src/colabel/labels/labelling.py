@@ -20,7 +20,7 @@ from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
 from colabel.progress import SILENT, Progress
-from colabel.ranking.labelled_pieces import row_finder
+from colabel.ranking.labelled_pieces import positive_rows
 from colabel.settings import LabelSettings
 from colabel.teachers.protocol import Teacher
 
@@ -202,11 +202,11 @@ def labelled_queries(
 ) -> Iterator[Ranked]:
     """Labelled queries in the order of the ranking, a block at a time; counts what it leaves out."""
     store, ids = knowledge.index.store, dataset.passages.ids
-    rows_of = row_finder(dataset, knowledge.split)
+    labelled, nothing = positive_rows(dataset, knowledge.split), np.zeros(0, np.int64)
     pending: list[tuple[str, npt.NDArray[np.int32], npt.NDArray[np.float32], IntArray]] = []
     for query_ids, rows, scores in knowledge.ranking.blocks():
         for place, query_id in enumerate(query_ids):
-            found = rows_of(query_id)
+            found = labelled.get(query_id, nothing)
             positives = found[store.lengths(found) > 0]
             left_out["empty_positives"] += len(found) - len(positives)
             if not len(positives):

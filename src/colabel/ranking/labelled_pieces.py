@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -32,20 +32,6 @@ def positive_rows(dataset: Dataset, split: str) -> Mapping[str, IntArray]:
     if key not in known:
         known[key] = _best_pieces(dataset, rows)
     return known[key]
-
-
-def row_finder(dataset: Dataset, split: str) -> Callable[[str], IntArray]:
-    """Query id → rows of its visible positives, one query at a time: whole documents take no memory."""
-    labels, ids = dataset.labels(split), dataset.passages.ids
-    if ids.first_rows is not None:
-        chosen = positive_rows(dataset, split)
-        return lambda query_id: chosen.get(query_id, np.zeros(0, np.int64))
-
-    def find(query_id: str) -> IntArray:
-        grades = labels.get(query_id, {})
-        return np.sort(ids.rows(passage for passage, grade in grades.items() if grade >= dataset.relevant_from))
-
-    return find
 
 
 def _best_pieces(dataset: Dataset, rows: Mapping[str, IntArray]) -> dict[str, IntArray]:
