@@ -119,28 +119,6 @@ def teacher_quality(power: float) -> parts.TeacherQuality:
     )
 
 
-def examples() -> tuple[parts.Example, ...]:
-    passages = (
-        parts.ExamplePassage(
-            "d17",
-            "Glacier cave",
-            "A glacier cave is a cave formed within the ice of a glacier. Icebergs are something else; été.",
-            before=41,
-            after=3,
-            hidden_positive=True,
-            matched=("glacier", "##berg", "ete"),
-        ),
-        parts.ExamplePassage("d2", "", "", before=2, after=9, labelled=True, hidden_positive=False, matched=("melt",)),
-        parts.ExamplePassage("d3/" + "a-very-long-identifier/" * 6, BAD, f"{BAD} ice", None, 12, matched=("ice",)),
-    )
-    tokens = (("glacier", 7.2), ("##berg", 5.1), ("melt", 6.3), ("ice", 4.0), (BAD, 1.0))
-    return (
-        parts.Example("q1", "how are glacier caves formed", tokens, passages, 100),
-        parts.Example("q2", BAD, (), passages[:1]),
-        parts.Example("q3", "", tokens[:2], ()),
-    )
-
-
 def study(**changes: Any) -> StudyDocument:
     """The whole study, with parts replaced."""
     per_query, compared = comparisons()
@@ -183,14 +161,13 @@ def study(**changes: Any) -> StudyDocument:
         "new_queries": (parts.NewQueries("unseen passages", 40, {"colbert": 0.41, "collective-1": 0.44}),),
         "suggestions": {name: {"1": 0.41, "2": 0.33, "5": 0.2 + power / 10} for name, power in quality.items()},
         "sweep": tuple(sweep),
-        "examples": examples(),
         "ratios": (
             parts.Ratio(
                 "ce-kd", "collective-1", *(7.5, 1.02, 2.1, 1.5, 1.1, 5.0), paper_annotation=2.67, paper_overall=2.5
             ),
             parts.Ratio("ce3-kd", "collective-1", 22.0, 1.02, 5.9, factor=5.0, paper_annotation=16.0),
         ),
-        "models": {"encoder": "minilm", "cross-encoder 1": "minilm:3"},
+        "models": {"encoder": "minilm", "cross-encoder 1": BAD},
         "recipe": '[data]\nsource = "caves"\nkeep_labels = 1\n\n[train]\nsteps = 200\n',
         "collective": (
             parts.Setting("feedback", "labelled", "top"),
@@ -211,6 +188,6 @@ def study(**changes: Any) -> StudyDocument:
             "computed on cpu",
         ),
         "seconds": {"index": 61.2, "annotation": 512.0, "training": 9_200.0, "evaluation": 33.3},
-        "notes": ("Figures are of a small budget: 200 steps a row.",),
+        "notes": ("Figures are of a small budget: 200 steps a row.", BAD),
     }
     return StudyDocument(**{**given, **changes})

@@ -64,7 +64,6 @@ def test_characters_that_no_file_can_hold_are_replaced(tmp_path: Path) -> None:
         (("systems", 2, "intervals", "RR@10"), [0.1], "$.systems[2].intervals"),
         (("systems", 0), {"title": "x"}, "$.systems[0]"),
         (("comparisons", "RR@10", "pairs", 0, "test"), None, "pairs[0].test"),
-        (("examples", 0, "passages"), "x", "$.examples[0].passages"),
     ],
 )
 def test_a_wrong_part_is_named(

@@ -178,13 +178,6 @@ def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done
     assert all(shares == done[1].suggestions[name] for name, shares in suggestions.items())
 
 
-def test_examples_say_what_was_hidden(done: Done) -> None:
-    _, document, _ = done
-    flags = {passage.hidden_positive for example in document.examples for passage in example.passages}
-    assert flags, "labels were hidden, so that every passage is known to be one of them or not"
-    assert {example.candidates for example in document.examples} == {10}, "labels.candidates"
-
-
 def test_the_same_command_again_changes_nothing(wanted: Recipe, done: Done) -> None:
     out, document, files = done
     page = files.html.read_bytes()

@@ -116,35 +116,6 @@ class QualitySet(Record, frozen=True):
     coverage: Mapping[str, Coverage] = {}
 
 
-class ExamplePassage(Record, frozen=True):
-    """A passage whose label changed.
-
-    Attributes:
-        title, text: empty where the study keeps ids and figures only.
-        before, after: its rank by φ, None where it is beyond the candidates, and by the teacher score.
-        matched: tokens of the expansion that it matches, as WordPiece writes them ("ice", "##berg").
-    """
-
-    passage_id: str
-    title: str = ""
-    text: str = ""
-    before: int | None = None
-    after: int = 1
-    labelled: bool = False
-    hidden_positive: bool = False
-    matched: tuple[str, ...] = ()
-
-
-class Example(Record, frozen=True):
-    """A query whose labels changed much: its expansion tokens with σ, and passages of the ``candidates`` of φ."""
-
-    query_id: str
-    query: str = ""
-    tokens: tuple[tuple[str, float], ...] = ()
-    passages: tuple[ExamplePassage, ...] = ()
-    candidates: int = 0
-
-
 class NewQueries(Record, frozen=True):
     """Test queries that training does not resemble, and each system's mean of the first measure over them."""
 
@@ -230,7 +201,6 @@ class StudyDocument(Record, frozen=True):
     label_quality: tuple[QualitySet, ...] = ()
     suggestions: Mapping[str, Figures] = {}
     sweep: tuple[SweepPoint, ...] = ()
-    examples: tuple[Example, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     recipe: str = ""
     models: Mapping[str, str] = {}

@@ -34,7 +34,7 @@ from colabel.findings.records import (
     StudyDocument,
     SystemResult,
 )
-from colabel.findings.teacher_quality import examples, label_findings
+from colabel.findings.teacher_quality import label_findings
 from colabel.measures import PerQuery, Run
 from colabel.settings import CollectiveSettings, Recipe
 from colabel.systems import System, parse_system
@@ -70,7 +70,6 @@ def describe(study: Study, recipe_text: str) -> StudyDocument:
     return replace(
         document,
         sweep=optional_section("the sweep", lambda: _sweep(study), missed) or (),
-        examples=optional_section("the examples", lambda: examples(study), missed) or (),
         label_quality=quality,
         suggestions=suggestions,
         ratios=ratios(document.systems),

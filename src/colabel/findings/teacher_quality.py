@@ -1,4 +1,4 @@
-"""How good teachers are: their scores on hidden labels and judgements, the gain of feedback, and examples."""
+"""How good teachers are: their scores on hidden labels and on judgements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from colabel.data import Dataset
 from colabel.data.splits import TEST, stable_fraction
 from colabel.errors import DataError
 from colabel.evaluation import Quality, precision_recall, suggestion_precision
-from colabel.evaluation.hidden_labels import BASE, TEACHER, drawn_queries, hidden_positives, label_quality
-from colabel.findings.records import Coverage, Example, ExamplePassage, Figures, QualitySet, TeacherQuality
+from colabel.evaluation.hidden_labels import BASE, TEACHER, drawn_queries, label_quality
+from colabel.findings.records import Coverage, Figures, QualitySet, TeacherQuality
 from colabel.index import Index
-from colabel.labels import Flag, LabelBlock, Labels, find_missing
+from colabel.labels import LabelBlock, Labels, find_missing
 from colabel.progress import SILENT, Progress
 from colabel.settings import CollectiveSettings
 from colabel.systems import System
@@ -28,10 +28,6 @@ Study = Any
 """A study of :mod:`colabel.pipeline`, which lies to the right of this package."""
 QUALITY_QUERIES = 50
 """Queries on which teachers are measured where cross-encoders take part, whose scores take long."""
-EXAMPLES = 5
-"""Queries that the report shows."""
-_SHOWN = 4  # passages of an example
-_TOP = 3
 PHI = "φ, θ's own score"
 DEPTH = 100
 """Candidates of a judged query, as in the paper's figure."""
@@ -222,71 +218,3 @@ def _block(labels: Labels, query_ids: Sequence[str], teacher: Teacher | None = N
     if teacher is not None:
         scores = teacher.scores(query_ids, rows.astype(np.int64))
     return LabelBlock(list(query_ids), rows, scores, base, flags)
-
-
-def examples(study: Study) -> tuple[Example, ...]:
-    """Queries whose passages rose furthest into the first three places: the sum of the places that they gained.
-
-    Labelled and feedback passages do not count: the centroids come from them, so that they rise by construction.
-    """
-    system = next((one for one in study.systems if one.collective and study.finished(one.slug)), None)
-    if system is None:
-        return ()
-    labels = study.labels(system)
-    changes: list[tuple[int, str]] = []
-    for block in labels.blocks():
-        for place, query_id in enumerate(block.query_ids):
-            used = block.rows[place] >= 0
-            before, after = places(block.base[place][used]), places(block.teacher[place][used])
-            known = (block.flags[place][used] & (Flag.LABELLED | Flag.FEEDBACK)) != 0
-            changes.append((int(np.maximum(0, before - after)[(after <= _TOP) & ~known].sum()), query_id))
-    best = sorted(changes, key=lambda change: (-change[0], change[1]))[:EXAMPLES]
-    return tuple(_example(study, labels, query_id) for _, query_id in best)
-
-
-def _example(study: Study, labels: Labels, query_id: str) -> Example:
-    knowledge, dataset, texts = study.knowledge(), study.dataset, study.recipe.study.texts
-    candidates = study.recipe.labels.candidates
-    centroids = knowledge.centroids([query_id])
-    sigma: dict[int, float] = {}  # centroids come by falling σ: one token may name several, and is shown once
-    for token_id, value in zip(centroids.token_ids[0].tolist(), centroids.sigma[0].tolist(), strict=True):
-        if token_id >= 0:
-            sigma.setdefault(token_id, value)
-    pieces = dict(zip(sigma, knowledge.index.encoder.tokens(list(sigma)), strict=True))
-    tokens = tuple((pieces[token_id], value) for token_id, value in sigma.items())
-    found = labels.query(query_id)
-    ranked = np.isin(found.rows, knowledge.ranking.query(query_id)[0][:candidates])
-    before, after = places(np.where(ranked, found.base, -np.inf)), places(found.teacher)
-    shown = np.argsort(after)[:_SHOWN].tolist()
-    rows = [int(found.rows[place]) for place in shown]
-    ids = [dataset.passages.ids[row] for row in rows]
-    hidden = hidden_positives([(query_id, passage_id) for passage_id in ids], dataset)
-    passages = []
-    for place, row, passage_id, was_hidden in zip(shown, rows, ids, hidden, strict=True):
-        held = set(knowledge.index.store.passage_tokens([row])[0].tolist())
-        passage = dataset.passages[row]
-        passages.append(
-            ExamplePassage(
-                passage_id,
-                passage.title if texts else "",
-                passage.text if texts else "",
-                before=int(before[place]) if ranked[place] else None,
-                after=int(after[place]),
-                labelled=bool(found.flags[place] & Flag.LABELLED),
-                hidden_positive=was_hidden,
-                matched=tuple(piece for token_id, piece in pieces.items() if token_id in held),
-            )
-        )
-    query = dataset.queries[query_id] if texts else ""
-    return Example(query_id, query, tokens, tuple(passages), candidates)
-
-
-def places(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Places 1, 2, … of scores, best first, equal ones in their order.
-
-    >>> places(np.array([0.5, 2.0, 0.5], dtype=np.float32)).tolist()
-    [2, 1, 3]
-    """
-    found = np.empty(len(scores), dtype=np.int64)
-    found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return found

@@ -12,7 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from colabel.evaluation.significance import Interval
-from colabel.findings.records import Example
 from colabel.measures import p_text
 
 NONE = "–"
@@ -221,12 +220,6 @@ class Plots(Part, frozen=True):
 
     plots: tuple[Plot, ...]
     legend: tuple[tuple[str, int], ...] = ()
-
-
-class Cards(Part, frozen=True):
-    """Examples, one card each."""
-
-    examples: tuple[Example, ...]
 
 
 class Folded(Part, frozen=True):

@@ -20,7 +20,7 @@ from colabel.findings.records import StudyDocument, as_json, read_study
 from colabel.findings.unjudged import Unjudged
 from colabel.ranking.probability import Relevance
 from colabel.reporting import plots, tables_labels, tables_results, tables_setup
-from colabel.reporting.numbers import Code, Part, Plot, Plots, Section, Text, decimal, letters, prose
+from colabel.reporting.numbers import Code, Part, Plot, Plots, Section, Text, letters, prose
 from colabel.reporting.tables_results import INTERVAL, about, finding, results_section
 
 HTML, MARKDOWN, METRICS = "report.html", "report.md", "metrics.json"
@@ -143,12 +143,9 @@ def _template(name: str) -> Template:
         lstrip_blocks=True,
     )
     found.filters |= {
-        "decimal": decimal,
-        "direction": tables_labels.direction,
         "fence": _fence,
         "letters": letters,
         "md": markdown_escaped,
-        "move": tables_labels.move,
         "unbroken": lambda text: text.replace(" = ", "\u00a0=\u00a0"),  # β = 1 stays in one line
     }
     return found.get_template(name)
@@ -186,7 +183,6 @@ def sections(document: StudyDocument) -> list[Section]:
         ("training", "Training"): (*tables_setup.training_costs(document), *tables_setup.time_ratios(document)),
         ("labels", "Label quality"): _labels(document),
         ("sweep", "Sweep over f_p, f_c, f_e and β"): tables_labels.sweep(document),
-        ("examples", "Examples"): tables_labels.examples(document),
         ("setup", "How it was run"): tables_setup.setup(document),
     }
     glossary = tables_setup.glossary(document)
@@ -224,7 +220,7 @@ def metrics(document: StudyDocument) -> dict[str, Any]:
     ``per_seed`` has the means of systems of several seeds: slug → seed → measure → mean.
     """
     found: dict[str, Any] = as_json(document)
-    for key in ("per_query", "examples", "recipe"):
+    for key in ("per_query", "recipe"):
         del found[key]
     systems = {system.pop("slug"): system for system in found["systems"]}
     return {**found, "systems": systems, "per_seed": as_json(document.seed_means)}

@@ -1,20 +1,17 @@
-"""The tables about labels and teachers: precision among candidates, hidden labels found, feedback, sweep, examples."""
+"""The tables about labels and teachers: precision among candidates, hidden labels found, sweep."""
 
 from __future__ import annotations
 
 import msgspec
 
 from colabel.evaluation.significance import PairedTest
-from colabel.findings.records import ExamplePassage, QualitySet, StudyDocument, TeacherQuality
+from colabel.findings.records import QualitySet, StudyDocument, TeacherQuality
 from colabel.reporting.numbers import (
     NONE,
-    Cards,
     Cell,
     Column,
-    Part,
     Table,
     TableLine,
-    Text,
     count,
     decimal,
     marked_best,
@@ -94,25 +91,3 @@ def sweep(document: StudyDocument) -> tuple[Table, ...]:
         cells = [*(Cell(count(value), value) for value in settings), Cell(decimal(point.beta, 2), point.beta)]
         lines.append(TableLine((*cells, *(value_cell(point.measures.get(name)) for name in measures))))
     return table("sweep", prose("sweep", document), columns, marked_best(lines, range(4, len(columns))))
-
-
-def examples(document: StudyDocument) -> list[Part]:
-    """Queries whose labels changed most, with their expansion tokens and passages."""
-    shown = document.examples
-    tokens = [token for example in shown for token, _ in example.tokens]
-    pieces = any(token.startswith("##") for token in tokens)
-    texts = any(example.query for example in shown)
-    return [Text(prose("examples", document, pieces, texts)), Cards(shown)] if shown else []
-
-
-def move(passage: ExamplePassage, candidates: int) -> str:
-    """A passage's rank by φ and by the teacher."""
-    before = f"> {candidates:,}" if passage.before is None else f"{passage.before:,}"
-    return f"{before} → {passage.after:,}"
-
-
-def direction(passage: ExamplePassage) -> str:
-    """Whether a passage went up, down, or stayed."""
-    if passage.before is None or passage.after < passage.before:
-        return "up"
-    return "down" if passage.after > passage.before else "same"

@@ -36,6 +36,7 @@ RENAMED: dict[str, str] = {
     "train.teacher": "set train.theta",
     "labels.temperature": "exports take --temperature, and training has distil.teacher_temperature: leave the key out",
     "distil.others": "a teacher that knows any passage is asked, with others they are irrelevant: leave the key out",
+    "study.texts": "reports show no passages, `colabel inspect` does: leave the key out",
     "study.trials": "students are trained once, as [distil] says: try other settings in studies of their own",
 }
 """Keys that earlier versions had → what to do instead. New names stand without quotes: the first quoted name of a

@@ -355,7 +355,6 @@ class StudySettings(Settings, section="study"):
     )
     measures: tuple[str, ...] = setting(DEFAULT_MEASURES, "measures of ir_measures; the first one decides")
     sweep: bool = setting(True, "sweep over (f_p, f_c, f_e, β) on dev")
-    texts: bool = setting(True, "show passage texts in examples, not only ids")
 
     def _check(self) -> None:
         if not self.measures:
