@@ -16,11 +16,11 @@ from colabel.data.pydocs import collection
 from colabel.data.pydocs.collection import (
     Collection,
     Entry,
-    Resolver,
     build,
     limited,
     passage_text,
     representatives,
+    resolver,
     shingles,
     split_of,
     without,
@@ -37,7 +37,7 @@ LONG = "This longer description of {} has enough words, all of its own, to make 
 def documented(name: str, summary: str, body: str = "", see_also: str = "") -> Documented:
     body = body or LONG.format(name, name[::-1])
     doc = f"{summary}\n\n{body}\n\nSee Also\n--------\n{see_also}\n"
-    return Documented((name,), doc, name)
+    return Documented((name,), doc)
 
 
 def test_own_passage_references_and_query() -> None:
@@ -185,12 +185,7 @@ NAMES = {
     ],
 )
 def test_resolve(written: str, seen_from: str, meant: str | None) -> None:
-    assert Resolver(NAMES).resolve(written, seen_from, seen_from) == meant
-
-
-def test_looks_from_where_the_object_was_defined() -> None:
-    resolver = Resolver({"scipy.signal.lfilter": "scipy.signal.lfilter", "scipy.stats.lfilter": "scipy.stats.lfilter"})
-    assert resolver.resolve("lfilter", "scipy.f", "scipy.signal._tools.f") == "scipy.signal.lfilter"
+    assert resolver(NAMES)(written, seen_from) == meant
 
 
 SMALL = Collection(

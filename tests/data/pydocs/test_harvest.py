@@ -35,7 +35,7 @@ def test_equal_documentation_is_one_object(networkx_docs: list[Documented]) -> N
     assert len(docs) == len(set(docs))
     (bfs,) = (item for item in networkx_docs if "networkx.bfs_edges" in item.names)
     assert bfs.name == "networkx.bfs_edges"
-    assert bfs.defined == "networkx.algorithms.traversal.breadth_first_search.bfs_edges"
+    assert "networkx.algorithms.traversal.breadth_first_search.bfs_edges" in bfs.names
 
 
 def test_inherited_methods_belong_to_the_class_that_defines_them(networkx_docs: list[Documented]) -> None:

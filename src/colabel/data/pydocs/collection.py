@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +20,7 @@ from colabel.artefacts import Spec, Workspace, fingerprint
 from colabel.artefacts import build as build_artefact
 from colabel.data.formats.base import Source, Stream
 from colabel.data.pydocs.docstrings import Block, split_docstring
-from colabel.data.pydocs.harvest import DISTRIBUTIONS, MODULES, Documented, harvest
+from colabel.data.pydocs.harvest import DISTRIBUTIONS, Documented, harvest
 from colabel.data.text_lines import numbered
 from colabel.errors import UsageError
 from colabel.settings import DataSettings
@@ -77,13 +77,13 @@ def build(documented: Sequence[Documented]) -> tuple[Entry, ...]:
     passage_of: dict[str, str | None] = {name: None for item in documented for name in item.names}
     for row, stands in zip(kept, standing, strict=True):
         passage_of.update(dict.fromkeys(documented[row].names, documented[stands].name))
-    resolver = Resolver(passage_of)
+    resolve = resolver(passage_of)
     chosen = sorted(set(standing), key=lambda row: documented[row].name)
     askers = Counter(normalised(parsed[row].summary) for row in chosen)
     entries = []
     for row in chosen:
-        name, defined, summary = documented[row].name, documented[row].defined, parsed[row].summary
-        found = (resolver.resolve(written, name, defined) for written in parsed[row].see_also)
+        name, summary = documented[row].name, parsed[row].summary
+        found = (resolve(written, name) for written in parsed[row].see_also)
         related = tuple(dict.fromkeys(passage for passage in found if passage))
         useful = len(summary.split()) in _QUERY_WORDS and "deprecated" not in summary.casefold()
         asks = related and useful and askers[normalised(summary)] == 1
@@ -204,44 +204,35 @@ def representatives(texts: Sequence[str], similarity: float = SIMILARITY) -> lis
     return result
 
 
-class Resolver:
-    """Looks names up as seen from an object: next to it first, then outwards, then anywhere in its library.
+def resolver(passage_of: Mapping[str, str | None]) -> Callable[[str, str], str | None]:
+    """Looks names up as seen from an object: as they are, next to it, then outwards, then anywhere in its library.
 
     Args:
         passage_of: every name with the id of the passage that stands for it (None: no passage does).
+
+    Returns:
+        (name as written, name of the object whose documentation it is in) → the passage meant, never the object's own.
     """
+    by_ending: dict[tuple[str, str], str | None] = {}
+    for name, passage in passage_of.items():
+        library, _, ending = name.partition(".")
+        while ending:
+            if by_ending.setdefault((library, ending), passage) != passage:
+                by_ending[library, ending] = None  # more than one passage could be meant
+            ending = ending.partition(".")[2]
 
-    def __init__(self, passage_of: Mapping[str, str | None]) -> None:
-        self._passage_of = passage_of
-        self._by_ending: dict[tuple[str, str], str | None] = {}
-        for name, passage in passage_of.items():
-            library, _, ending = name.partition(".")
-            while ending:
-                known = self._by_ending.setdefault((library, ending), passage)
-                if known != passage:
-                    self._by_ending[library, ending] = None  # more than one passage could be meant
-                ending = ending.partition(".")[2]
+    def resolve(written: str, name: str) -> str | None:
+        own, candidate, scope = passage_of.get(name), written, name
+        while candidate not in passage_of or (own is not None and passage_of[candidate] == own):
+            scope = scope.rpartition(".")[0]
+            if not scope:
+                passage = by_ending.get((name.partition(".")[0], written))
+                return passage if passage != own else None
+            candidate = f"{scope}.{written}"
+        # A name that exists ends the search even if it has no passage: one further out means something else.
+        return passage_of[candidate]
 
-    def resolve(self, written: str, name: str, defined: str) -> str | None:
-        """The passage meant by ``written`` in the documentation of ``name``, but never its own.
-
-        ``defined`` is the object's name where it was defined, the second place to look from.
-        """
-        own = self._passage_of.get(name)
-        candidates = [f"{scope}.{written}" for scope in (*_scopes(name), *_scopes(defined))]
-        if written.partition(".")[0] in MODULES:
-            candidates.insert(0, written)
-        for candidate in candidates:
-            # A name that exists ends the search even if it has no passage: one further out means something else.
-            if candidate in self._passage_of and (own is None or self._passage_of[candidate] != own):
-                return self._passage_of[candidate]
-        passage = self._by_ending.get((name.partition(".")[0], written))
-        return passage if passage != own else None
-
-
-def _scopes(name: str) -> Iterator[str]:
-    while name := name.rpartition(".")[0]:
-        yield name
+    return resolve
 
 
 def stored_collection(folder: Path, size: int | None) -> Collection:

@@ -88,7 +88,7 @@ class Sighting(NamedTuple):
 
 
 class Documented(NamedTuple):
-    """A documentation string, all names that carry it (the best first, private ones last), and where it was defined.
+    """A documentation string and all names that carry it, the best first, those where it was defined last.
 
     Equal strings are taken for one object: that covers aliases and inherited methods, whose identity Python
     does not keep (descriptors make a new object at each access).
@@ -96,7 +96,6 @@ class Documented(NamedTuple):
 
     names: tuple[str, ...]
     doc: str
-    defined: str
 
     @property
     def name(self) -> str:
@@ -194,5 +193,5 @@ def _grouped(sightings: list[Sighting]) -> list[Documented]:
     groups = []
     for doc, group in by_doc.items():
         names = dict.fromkeys([*(seen.name for seen in group), *(seen.defined for seen in group)])
-        groups.append(Documented(tuple(names), doc, group[0].defined))
+        groups.append(Documented(tuple(names), doc))
     return sorted(groups, key=lambda group: name_rank(group.name))
