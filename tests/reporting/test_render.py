@@ -94,7 +94,7 @@ def test_text_from_outside_is_escaped_everywhere(html: str, page: Checker) -> No
 
 def test_every_section_and_plot_is_there(page: Checker) -> None:
     sections = [attributes["id"] for attributes in page.all("section")]
-    expected = "glossary results notes effect new unjudged training labels sweep setup"
+    expected = "glossary results notes effect new training labels sweep setup"
     assert sections == expected.split()
     drawn = {attributes["id"] for attributes in page.all("figure") if attributes.get("id")}
     wanted = {f"plot-difference-{place}" for place in range(3)}

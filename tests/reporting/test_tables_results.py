@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from colabel.evaluation import Evaluation, compare
 from colabel.findings import StudyDocument, SystemResult
-from colabel.reporting.tables_results import explained, finding, judged_only, main_table, new_queries
+from colabel.reporting.tables_results import explained, finding, main_table, new_queries
 
 
 def compared(student: float, *others: float, queries: int = 8, **changes: object) -> StudyDocument:
@@ -79,9 +79,9 @@ def test_the_sentence_compares_on_the_seeds_that_both_have() -> None:
 def unequal_seeds(**changes: object) -> StudyDocument:
     """Two seeds of a, whose first is the better, and one of b and of BM25."""
     systems = (
-        SystemResult("bm25", "BM25", seeded=False, means={"AP": 0.61}, judged_only={"AP": 0.7}),
-        SystemResult("a", "A", seeds=2, means={"AP": 0.5}, judged_only={"AP": 0.7}),
-        SystemResult("b", "B", means={"AP": 0.55}, judged_only={"AP": 0.8}),
+        SystemResult("bm25", "BM25", seeded=False, means={"AP": 0.61}),
+        SystemResult("a", "A", seeds=2, means={"AP": 0.5}),
+        SystemResult("b", "B", means={"AP": 0.55}),
     )
     seeds = {"0": {"AP": {"q1": 0.5, "q2": 0.7}}, "1": {"AP": {"q1": 0.3, "q2": 0.5}}}
     return replace(StudyDocument("seeds", ("AP",), systems=systems, per_seed={"a": seeds}), **changes)
@@ -98,8 +98,6 @@ def test_a_value_of_one_seed_does_not_beat_a_mean_over_several() -> None:
     assert [best for *_, best in cells(document)] == [True, False, False], "BM25 draws nothing and has every seed"
     without = replace(document, systems=document.systems[1:])
     assert cells(without) == [("0.500", "seed\u00a00:\u00a00.600", True), ("0.550", "", False)]
-    (judged,) = judged_only(without)
-    assert not any(cell.best for line in judged.lines for cell in line.cells), "means over different seeds"
 
 
 def test_nothing_is_the_best_where_the_seeds_are_not_known_and_the_mean_where_all_have_as_many() -> None:
@@ -137,12 +135,10 @@ def test_intervals_say_what_they_leave_out(seeds: tuple[int, int], spread: bool,
 
 
 def test_the_share_of_unjudged_passages_has_a_column_where_it_is_known() -> None:
-    system = SystemResult("a", "A", means={"AP": 0.5}, judged_only={"AP": 0.6}, unjudged_share=0.7312)
+    system = SystemResult("a", "A", means={"AP": 0.5}, unjudged_share=0.7312)
     document = StudyDocument("u", ("AP",), systems=(system,))
     (found,) = main_table(document)
     assert found.lines[0].cells[-1].text == "73.1 %"
-    same = replace(document, systems=(replace(system, judged_only={"AP": 0.5}),))
-    assert judged_only(same) == (), "there is nothing to compare"
 
 
 def test_new_queries_stand_beside_all(full_study: StudyDocument) -> None:

@@ -35,14 +35,13 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class DatasetSummary(Record, frozen=True, rename={"labels_hidden": "hidden"}):
-    """The collection: counts, by split where there are several; ``not_relevant`` are labels below ``relevant_from``."""
+    """The collection: counts, by split where there are several."""
 
     name: str
     passages: int
     queries: Mapping[str, int]
     labels: Mapping[str, int]
     labels_hidden: int
-    not_relevant: Mapping[str, int]
 
 
 class SystemResult(Record, frozen=True):
@@ -51,7 +50,6 @@ class SystemResult(Record, frozen=True):
     Attributes:
         seeded: whether it draws at random; one run of a system that does not stands for every seed.
         spread: measure → standard deviation over seeds; absent for one seed.
-        judged_only: measure → mean with passages without a judgement taken out of the run first.
         unjudged_share: of the passages in the top 10 of all queries, the share without a judgement.
         unanswered: queries that it, or one of its seeds, finds no passage for.
         seconds: "annotation", "training" or any other part of the work → seconds.
@@ -68,7 +66,6 @@ class SystemResult(Record, frozen=True):
     means: Figures = {}
     intervals: Mapping[str, tuple[float | None, float | None]] = {}
     spread: Figures = {}
-    judged_only: Figures = {}
     unjudged_share: float | None = None
     unanswered: int | None = None
     milliseconds: ResponseTimes | None = None

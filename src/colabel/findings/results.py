@@ -126,20 +126,12 @@ def compared(
     names = {slug: list(held.values()) for slug, held in groups.items()}
     apart = evaluate(dataset, every, measures=measures)
     merged, spreads = merge_seeds(apart, names)
-    judged, _ = merge_seeds(evaluate(dataset, every, measures=measures, judged_only=True), names)
     seeds = values_by_seed(apart, groups, [system.slug for system in systems if not system.seeded])
     document = evaluated(dataset, systems, merged, seeds=seeds, seed=seed, failed=failed)
     return replace(
         document,
         systems=tuple(
-            replace(
-                one,
-                seeds=len(runs[one.slug]),
-                spread=spreads.get(one.slug, {}),
-                judged_only=judged.means[one.slug],
-            )
-            if one.slug in runs
-            else one
+            replace(one, seeds=len(runs[one.slug]), spread=spreads.get(one.slug, {})) if one.slug in runs else one
             for one in document.systems
         ),
         per_seed={
@@ -274,14 +266,12 @@ def _environment(device: str) -> Environment:
 
 def _summary(dataset: Dataset) -> DatasetSummary:
     labels = {split: dataset.labels(split) for split in dataset.splits}
-    grades = {split: [grade for held in found.values() for grade in held.values()] for split, found in labels.items()}
     return DatasetSummary(
         dataset.name,
         len(dataset.passages),
         {split: len(found) for split, found in labels.items()},
-        {split: len(found) for split, found in grades.items()},
+        {split: sum(map(len, found.values())) for split, found in labels.items()},
         count_hidden(dataset),
-        {split: sum(grade < dataset.relevant_from for grade in found) for split, found in grades.items()},
     )
 
 

@@ -172,14 +172,11 @@ def _fence(text: str) -> str:
 
 def sections(document: StudyDocument) -> list[Section]:
     """All chapters that the study has something for, in order."""
-    judged, new = tables_results.judged_only(document), tables_results.new_queries(document)
+    new = tables_results.new_queries(document)
     chapters: dict[tuple[str, str], Sequence[Part]] = {
         ("notes", "Notes"): tables_setup.notes(document),
         ("effect", "Effect"): _effect(document),
         ("new", "New queries"): (Text(prose("new_queries")), *new) if new else (),
-        ("unjudged", "Passages without a judgement"): (
-            (Text(prose("unjudged", document.dataset, document.split)), *judged) if judged else ()
-        ),
         ("training", "Training"): (*tables_setup.training_costs(document), *tables_setup.time_ratios(document)),
         ("labels", "Label quality"): _labels(document),
         ("sweep", "Sweep over f_p, f_c, f_e and β"): tables_labels.sweep(document),

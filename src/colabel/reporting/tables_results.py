@@ -1,4 +1,4 @@
-"""What was found: the opening sentence, the main table as in the paper, judged passages only, and all tests."""
+"""What was found: the opening sentence, the main table as in the paper, and all tests."""
 
 from __future__ import annotations
 
@@ -181,27 +181,6 @@ def _measure_cell(
         beats_holm=line.beats_holm if line else (),
         best=system.slug in best,
     )
-
-
-def judged_only(document: StudyDocument) -> tuple[Table, ...]:
-    """Measures that differ with passages that nobody judged taken out of the runs, beside those with them."""
-    measures = [
-        name
-        for name in document.measures
-        if any(one.judged_only.get(name) not in (None, one.means.get(name)) for one in document.finished)
-    ]
-    columns = [Column("System", number=False)]
-    for measure in measures:
-        columns += [Column(measure), Column(f"{measure}, judged only")]
-    lines = []
-    for system in document.finished:
-        cells = [system_cell(document, system, brief=True)]
-        for measure in measures:
-            cells += [value_cell(system.means.get(measure)), value_cell(system.judged_only.get(measure))]
-        lines.append(TableLine(tuple(cells), system.group))
-    if not document.unequal_seeds:  # means over different numbers of seeds have no best
-        lines = marked_best(lines, range(1, len(columns)))
-    return table("judged", "With and without passages that have no judgement", columns, lines) if measures else ()
 
 
 def new_queries(document: StudyDocument) -> tuple[Table, ...]:
