@@ -1,7 +1,7 @@
 """Query-side students, hybrids and bootstrapping on several collections, pooled: reads finished studies.
 
-    colabel study recipes/query-side.toml --set data.source=FOLDER --out STUDY      # for each collection and start
-    python benchmarks/query_side.py STUDY … [--json FILE]
+colabel study recipes/query-side.toml --set data.source=FOLDER --out STUDY      # for each collection and start
+python benchmarks/query_side.py STUDY … [--json FILE]
 """
 
 from __future__ import annotations
