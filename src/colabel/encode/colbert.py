@@ -13,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, read_manifest
 from colabel.artefacts.build import link
 from colabel.data import PassageTable
+from colabel.encode import int8
 from colabel.encode.encoder import Encoder, features_of, no_progress_bars
 from colabel.encode.weights import (
+    RANGES_FILE,
     check_exists,
     checkpoint_files,
     is_late_interaction,
@@ -55,20 +58,32 @@ def prepare_encoder(settings: EncoderSettings, passages: PassageTable, out: Path
         inputs["passages"] = passages.fingerprint
     drawn = {"projection_sample": PROJECTION_SAMPLE, "projection_seed": PROJECTION_SEED}
     kept = {**settings.effective(), **drawn} if plain else {}
+    in_int8 = settings.backend == "int8"
+    if in_int8:
+        kept, inputs = {**kept, "backend": "int8"}, {**inputs, "passages": passages.fingerprint}
+
+    def measured(space: Workspace, model: MultiVectorEncoder) -> Mapping[str, float]:
+        """How far 8-bit integers are from float32 on this collection; their ranges are kept."""
+        ranges, distance = int8.calibrate(model, sample_texts(passages))
+        space.save(RANGES_FILE, ranges)
+        return distance
 
     def write(space: Workspace) -> Mapping[str, Any]:
+        device = choose_device(_device(settings.device, in_int8))
         if not plain and _is_artefact(Path(model)):
             for name in checkpoint_files(Path(model)):
                 if not space.done(name):
                     (space.folder / name).parent.mkdir(parents=True, exist_ok=True)
                     link(Path(model) / name, space.folder / name)
-            return {"converted": False}
-        encoder, converted = load_or_convert(model, settings, choose_device(settings.device))
+            distance = measured(space, load_checkpoint(model, device)) if in_int8 else {}
+            return {"converted": False, **distance}
+        encoder, converted = load_or_convert(model, settings, device)
         if converted and settings.projection == "pca":
             fit_projection(encoder, sample_texts(passages), settings.dimension)
         with no_progress_bars():
             encoder.save(str(space.folder), create_model_card=False)
-        return {"dimension": encoder.get_embedding_dimension(), "converted": converted}
+        distance = measured(space, encoder) if in_int8 else {}
+        return {"dimension": encoder.get_embedding_dimension(), "converted": converted, **distance}
 
     return build(out, Spec(_STAGE, kept, inputs, seed=PROJECTION_SEED), write)
 
@@ -82,9 +97,17 @@ def _is_artefact(folder: Path) -> bool:
 
 
 def open_encoder(folder: Path, device: str = "auto") -> Encoder:
-    """Load a prepared encoder."""
+    """Load a prepared encoder; one with ranges for 8-bit integers encodes passages so, whatever the settings say."""
     read_manifest(folder, _STAGE)
-    return open_checkpoint(folder, device)
+    ranges = folder / RANGES_FILE
+    encoder = open_checkpoint(folder, _device(device, ranges.exists()))
+    if not ranges.exists():
+        return encoder
+    return Encoder(encoder.model, for_passages=int8.quantised(encoder.model, np.load(ranges, allow_pickle=False)))
+
+
+def _device(device: str, in_int8: bool) -> str:
+    return "cpu" if in_int8 and device == "auto" else device
 
 
 def open_checkpoint(folder: Path, device: str = "auto") -> Encoder:

@@ -16,6 +16,8 @@ from colabel.errors import DataError, MissingExtraError, UsageError
 MINILM = "minilm"
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _LATE_INTERACTION_TYPES = {"MultiVectorEncoder", "ColBERT"}  # ColBERT is PyLate's name
+RANGES_FILE = "int8.npy"
+"""What an encoder that encodes passages in 8-bit integers has beside its weights."""
 HUB_SECONDS = 5.0
 """To wait for the hub in all: to find its address, to connect, and for its answer."""
 _PYLATE_KEYS = ("query_prefix", "document_prefix", "attend_to_expansion_tokens", "do_query_expansion")
@@ -49,8 +51,8 @@ def weights_fingerprint(model: str) -> str:
 
 
 def checkpoint_files(folder: Path) -> list[str]:
-    """Names of the files of a checkpoint, without what says how it was made: manifest, card and training log."""
-    aside = ("manifest.json", "README.md")
+    """Names of the files of a checkpoint, without what says how it was made or is run: manifest, card, training log."""
+    aside = ("manifest.json", "README.md", RANGES_FILE)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in aside)
     names = [path.relative_to(folder) for path in files]
     return [name.as_posix() for name in names if name.parts[0] != "training"]

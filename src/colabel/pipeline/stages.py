@@ -265,8 +265,8 @@ class Stages:
 
     def encoder(self, data: Dataset) -> Path:
         """The plain encoder before training, with ColBERT's conventions."""
-        at = self.at.encoder
-        self._once("encoder", at, prepare_encoder, self.recipe.encoder, data.passages, at)
+        at, settings = self.at.encoder, dataclasses.replace(self.recipe.encoder, backend="torch")  # nothing to index
+        self._once("encoder", at, prepare_encoder, settings, data.passages, at)
         return at
 
     def bm25(self, data: Dataset) -> Bm25:

