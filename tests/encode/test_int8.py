@@ -85,14 +85,14 @@ def test_an_encoder_keeps_its_backend(tiny_model: Path, write_beir: WriteBeir, t
     assert made.fingerprint != plain.fingerprint
     assert made.counts["int8_cosine"] > 0.99
     texts = words(3)
-    exact = vectors(open_encoder(tmp_path / "float32", float32), texts)
-    found = vectors(open_encoder(tmp_path / "int8", float32), texts)
+    exact = vectors(open_encoder(tmp_path / "float32", "cpu"), texts)
+    found = vectors(open_encoder(tmp_path / "int8", "cpu"), texts)
     assert 0 < np.abs(exact - found).max() < 0.5
     again = prepare_encoder(settings(tmp_path / "int8"), passages, tmp_path / "again")
     assert not (tmp_path / "again" / "int8.npy").exists(), "a copy follows its own settings"
     linked = prepare_encoder(settings(tmp_path / "float32", backend="int8"), passages, tmp_path / "linked")
     assert len({one.fingerprint for one in (again, linked, made)}) == 3
-    assert np.array_equal(vectors(open_encoder(tmp_path / "linked", float32), texts), found)
+    assert np.array_equal(vectors(open_encoder(tmp_path / "linked", "cpu"), texts), found)
 
 
 def test_passages_are_added_to_an_index_in_its_own_arithmetic(tiny_model: Path, tmp_path: Path) -> None:

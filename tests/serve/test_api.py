@@ -86,6 +86,34 @@ def test_a_repeated_call_counts_once_and_grades_are_answers(client: TestClient, 
     assert len(numbers) == 1 and len(opened.verdicts()) == 3
 
 
+def test_passages_of_another_process_are_seen(client: TestClient, opened: Run) -> None:
+    asked = {"query": "melt water in the old fjord", "k": 50}
+    before = client.get("/api/search", params=asked).json()["hits"]
+    pair = client.get("/api/suggestions", params={"judge": "ann"}).json()["pairs"][0]
+    gone = pair["candidate"]["passage_id"]
+    new = {"id": "new", "text": "melt water in the old fjord", "kind": "lake", "depth": 9}
+    open_run(opened.folder).change(add=[new], delete=[gone])
+    for ranker in ("hybrid", "student", "bm25"):
+        hits = client.get("/api/search", params={**asked, "ranker": ranker}).json()["hits"]
+        assert gone not in {hit["passage_id"] for hit in hits}
+        (hit,) = [hit for hit in hits if hit["passage_id"] == "new"]
+        assert "".join(part["text"] for part in hit["text"]) == new["text"]
+        assert any(part.get("mark") == "query" for part in hit["text"])
+    assert {hit["passage_id"] for hit in before} - {hit["passage_id"] for hit in hits}
+    only = client.get("/api/search", params={**asked, "filter": "kind=lake"}).json()["hits"]
+    assert [hit["passage_id"] for hit in only] == ["new"]
+    refused = client.get("/api/search", params={**asked, "ranker": "colbert"})
+    assert (refused.status_code, "hybrid" in refused.json()["error"]) == (422, True)
+    listed = client.get("/api/suggestions", params={"judge": "ann", "k": 40}).json()["pairs"]
+    shown = {one["candidate"]["passage_id"] for one in listed} | {
+        label["passage_id"] for one in listed for label in one["labelled"]
+    }
+    assert listed and gone not in shown
+    body = {"judge": "ann", "query": asked["query"], "passage_id": "new", "answer": "yes"}
+    assert client.post("/api/verdicts", json=body).status_code == 200
+    assert client.get("/").status_code == 200
+
+
 def test_verdicts_of_another_process_are_seen(client: TestClient, opened: Run) -> None:
     pair = client.get("/api/suggestions", params={"judge": "ann"}).json()["pairs"][0]
     other = VerdictStore(opened.folder / "verdicts")

@@ -103,6 +103,9 @@ def _problems(folder: Path, manifest: Manifest, known: dict[tuple[int, int], str
 def _remedy(folder: Path, stage: str) -> str:
     """The command that rebuilds an artefact: that of the run, study or index around it, else of its stage."""
     delete = f"delete {folder} and repeat the"
+    for outer in folder.absolute().parents:
+        if outer.name == "live" and (outer.parent / "recipe.json").is_file():
+            return f"delete {outer} and repeat each `colabel index {outer.parent} --add …` that changed it"
     for file, command in _MARKS.items():
         for outer in folder.absolute().parents:
             if (outer / file).is_file():

@@ -38,10 +38,12 @@ _HIGHLIGHTED = 100  # hits whose matching words are looked up, at most
 
       colabel index products.csv --columns text=description --out my-index/
 
-    With --add, --update, --delete or --compact, DATASET is an index, which is changed: new passages alone are encoded,
-    and whoever searches meanwhile sees the old state or the new one. Examples:
+    With --add, --update, --delete or --compact, DATASET is an index, or a run, which is changed: new passages alone are
+    encoded, nothing is trained, and whoever searches meanwhile sees the old state or the new one. Examples:
 
       colabel index my-index/ --add new-products.csv
+
+      colabel index runs/shop --add new-products.csv
 
       colabel index my-index/ --delete sold-out.txt --compact""",
 )
@@ -92,17 +94,20 @@ def index_command(
 
 
 def _change(folder: Path, add: str | None, update: bool, delete: Path | None, compact: bool) -> None:
-    from colabel import Index
+    from colabel import Index, open_run
     from colabel.index.living import change, refuse_run
 
-    refuse_run(folder)
+    of_run = options.is_run(folder)
+    if not of_run:
+        refuse_run(folder)
     try:
         ids = delete.read_text(encoding="utf-8").split("\n") if delete else []
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{delete} cannot be read as a list of ids: {error}") from None
     gone = [one.strip() for one in ids if one.strip()]
     with terminal_progress() as progress:
-        index = change(Index.open(folder), add=add, update=update, delete=gone, compact=compact, progress=progress)
+        how: Any = {"add": add, "update": update, "delete": gone, "compact": compact, "progress": progress}
+        index = open_run(folder).change(**how).index if of_run else change(Index.open(folder), **how)
     emit(f"{folder}: {len(index.store):,} passages, {index.store.tokens:,} token vectors; {len(gone):,} deleted")
 
 
@@ -255,7 +260,8 @@ def _matches(
     if run is None:
         return highlights(index, index.encoder, question, hits, language)
     if ranker in ("colbert", "prf"):
-        return highlights(run.theta_index, run.theta_index.encoder, question, hits, language)
+        index = run.index_of(ranker)
+        return highlights(index, index.encoder, question, hits, language)
     return highlights(index, run.late.encoder, question, hits, language)
 
 

@@ -2,6 +2,7 @@
 
     segment-00001/      an ordinary index of passages that were added, with their text, made once and never changed
     generation-00002/   which rows of which segments the index holds, and the statistics of all of them together
+    beside-00002/       what else is made of a generation's passages, where somebody asks for it
     index.json          names the generation; replacing it is the change
 
 The first segment is the index as it was built. Whoever opens the index sees one generation: files of earlier ones stay
@@ -48,7 +49,7 @@ MOST_SEGMENTS = 8
 """Added segments beyond which they become one, so that a search opens few of them."""
 _WHOLE = "."  # the segment that is the index as it was built
 _BUILT = ("tokens", "ivf", "lookup", "metadata", "data")
-_NUMBERED = re.compile(r"(segment|generation)-\d+")
+_NUMBERED = re.compile(r"(segment|generation|beside)-\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +155,11 @@ class LivingIndex(ShardedIndex):
                 raise
             return LivingIndex.of(folder, newest, encoder)
 
+    @property
+    def beside(self) -> Path:
+        """Where :func:`change` put what else is made of these passages."""
+        return _numbered(self.folder, "beside", self.generation)
+
     def _open_store(self) -> ShardedStore:
         return ShardedStore(_generation(self.folder, self.generation), self.shards)
 
@@ -191,6 +197,7 @@ def change(
     update: bool = False,
     delete: Sequence[str] = (),
     compact: bool = False,
+    beside: Callable[[PassageTable, Path], object] | None = None,
     progress: Progress = SILENT,
 ) -> Index:
     """Add and delete passages, and return the changed index; the old one, where it is open, stays as it was.
@@ -202,13 +209,16 @@ def change(
         update: passages whose ids are there already replace those; else they are refused.
         delete: ids of passages.
         compact: rewrite the index as one segment, without what was deleted.
+        beside: makes what changes with the index, such as BM25, from all passages in a folder of the generation; both
+            appear at once. Whoever owns an index that belongs to a run gives it.
 
     Raises:
         LockedError: another process is changing the index.
     """
     folder, loaded = index.folder, vars(index).get("encoder")
     model = functools.cache(index._open_encoder if loaded is None else lambda: loaded)  # holds no earlier index
-    refuse_run(folder)
+    if beside is None:
+        refuse_run(folder)
     settings = read_settings(folder)
     if settings["shards"] is not None:
         raise UsageError(f"{folder} is an index in shards, which cannot be changed; build it again with all passages")
@@ -237,7 +247,7 @@ def change(
         elif len(segments) > MOST_SEGMENTS + 1:
             joined = _join(segments[1:], folder, f"segment-{number + 1:05d}", "exact")
             number, segments = number + 1, [segments[0], joined]
-        _publish(folder, number, segments)
+        _publish(folder, number, segments, beside)
         _prune(folder, [number] if compact else [number, settings["generation"]])
     return LivingIndex.of(folder, number, model)
 
@@ -247,8 +257,8 @@ def refuse_run(folder: Path) -> None:
     places = (folder, *folder.absolute().parents)
     if any((place / file).is_file() for place in places for file in ("recipe.json", "study.json")):
         raise UsageError(
-            f"{folder} belongs to a run, whose labels and rankings depend on its index as it is; copy the index to a "
-            "folder of its own and change that"
+            f"{folder} belongs to a run, whose labels and rankings depend on its index as it is; change the run "
+            "itself, as in `colabel index RUN --add FILE`"
         )
 
 
@@ -328,7 +338,12 @@ def _finish(folder: Path, name: str, passages: PassageTable | None, engine: str)
     return Segment(name, index if passages is None else index.keep_metadata(), np.arange(len(store)))
 
 
-def _publish(folder: Path, number: int, segments: Sequence[Segment]) -> None:
+def _publish(
+    folder: Path,
+    number: int,
+    segments: Sequence[Segment],
+    beside: Callable[[PassageTable, Path], object] | None,
+) -> None:
     """Write a generation, and make it the one that whoever opens the index sees."""
     asked = Segments(folder, segments)
     layout = asked.source.layout
@@ -345,12 +360,21 @@ def _publish(folder: Path, number: int, segments: Sequence[Segment]) -> None:
         return write_statistics(space, ids, asked)
 
     build(_generation(folder, number), spec, write)
+    if beside is not None:
+        index = LivingIndex(folder, asked, number, None)
+        if index.passages is None:
+            raise DataError(f"the texts behind {folder} are gone; put the collection back. Nothing was changed")
+        beside(index.passages, index.beside)
     table = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
     write_json(folder / SETTINGS_FILE, {**table, "engine": asked.source.engine, "generation": number})
 
 
 def _generation(folder: Path, number: int) -> Path:
-    return folder / f"generation-{number:05d}"
+    return _numbered(folder, "generation", number)
+
+
+def _numbered(folder: Path, what: str, number: int) -> Path:
+    return folder / f"{what}-{number:05d}"
 
 
 def _read_generation(folder: Path, number: int) -> Segments:
@@ -369,7 +393,7 @@ def _prune(folder: Path, generations: Sequence[int | None]) -> None:
     for number in generations:
         if number is not None:
             named = read_manifest(_generation(folder, number)).settings["segments"]
-            needed |= {_generation(folder, number).name, *named}
+            needed |= {_generation(folder, number).name, _numbered(folder, "beside", number).name, *named}
     for path in folder.iterdir():
         unused = path.name in _BUILT and not whole and _WHOLE not in needed
         if unused or (_NUMBERED.fullmatch(path.name) and path.name not in needed):

@@ -112,6 +112,7 @@ def missing_labels(
     limit: int = 100,
     order: str = ORDERS[0],
     judged: Collection[tuple[str, str]] = (),
+    gone: Collection[str] = (),
 ) -> list[MissingLabel]:
     """The ``limit`` unlabelled passages of the dataset that look most relevant, best first, with texts and reasons.
 
@@ -120,7 +121,7 @@ def missing_labels(
     check_dataset(labels, dataset)
     if knowledge is not None:
         check_knowledge(labels, knowledge)
-    found = find_missing(labels, dataset, limit=limit, order=order, judged=judged)
+    found = find_missing(labels, dataset, limit=limit, order=order, judged=judged, gone=gone)
     origin = labels.origin()
     reasons = [()] * len(found) if knowledge is None else explain(knowledge, found, origin.beta, origin.scale)
     passages = [dataset.passages[pair.row] for pair in found]
@@ -132,7 +133,13 @@ def missing_labels(
 
 
 def find_missing(
-    labels: Labels, dataset: Dataset, *, limit: int, order: str = ORDERS[0], judged: Collection[tuple[str, str]] = ()
+    labels: Labels,
+    dataset: Dataset,
+    *,
+    limit: int,
+    order: str = ORDERS[0],
+    judged: Collection[tuple[str, str]] = (),
+    gone: Collection[str] = (),
 ) -> list[MissingPair]:
     """The ``limit`` unlabelled pairs of the whole dataset that look most relevant, best first.
 
@@ -141,17 +148,19 @@ def find_missing(
 
     Args:
         judged: pairs of query and passage id that people have judged since; they are left out as well.
+        gone: ids of passages that were deleted since, too.
     """
     if limit < 1:
         raise UsageError(f"the limit is {limit}; expected at least 1 suggestion")
     visible = dataset.labels(labels.split)
+    gone_rows = labels.passage_ids.all_of(labels.passage_ids.rows(gone))
     best = np.zeros(0, dtype=_PLACE)
     for number, block in enumerate(labels.blocks()):
         values = order_values(block, order)
         for place, query_id in enumerate(block.query_ids):
             known = [*visible.get(query_id, ()), *dataset.trusted.get(query_id, ())]
             known_rows = labels.passage_ids.all_of(labels.passage_ids.rows(known))
-            values[place, np.isin(block.rows[place], known_rows)] = -np.inf
+            values[place, np.isin(block.rows[place], np.concatenate([known_rows, gone_rows]))] = -np.inf
             if judged:
                 ids = [labels.passage_ids[row] if row >= 0 else "" for row in block.rows[place].tolist()]
                 values[place, [(query_id, one) in judged for one in ids]] = -np.inf

@@ -6,20 +6,21 @@ import dataclasses
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from colabel.artefacts import DryBuilder, Stale, read_manifest
 from colabel.collective import Knowledge, PrfRanker, open_knowledge
-from colabel.data import Dataset, load_dataset
+from colabel.data import Dataset, PassageTable, load_dataset
 from colabel.data.formats.catalogue import read_before
 from colabel.data.splits import DEV, TRAIN
+from colabel.encode import Encoder
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.evaluation import Evaluation, evaluate
 from colabel.findings import StudyDocument
@@ -41,6 +42,7 @@ from colabel.labels import (
 from colabel.labels import verdicts as kept_verdicts
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
 from colabel.pipeline.layout import Layout
+from colabel.pipeline.live import Live, change_live, newest, open_live
 from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
 from colabel.pipeline.stages import MEASURES, training_data
 from colabel.pipeline.versions import is_study, run_of
@@ -124,15 +126,92 @@ class Run:
         """The student's checkpoint."""
         return self.at.model(self.system)
 
-    @cached_property
+    @property
     def index(self) -> Index:
-        """What the student searches: the collection indexed by it, or by θ where its query side alone was trained."""
+        """What the student searches: the trained index, with what was added to the run and deleted from it since."""
+        return self.live.index if self.live else self.trained_index
+
+    @cached_property
+    def live(self) -> Live | None:
+        """The changed index and its BM25; None where nothing was added or deleted since training."""
+        return open_live(self.at.live, self.trained_index, self.recipe.rank)
+
+    @cached_property
+    def trained_index(self) -> Index:
+        """The collection indexed by the student, or by θ where its query side alone was trained."""
         return self.theta_index if self.system.query_side else Index.open(self.at.student_index(self.system))
 
     @cached_property
     def theta_index(self) -> Index:
-        """The collection indexed by θ."""
+        """The collection indexed by θ: what labels and knowledge were made of."""
         return Index.open(self.at.index)
+
+    @property
+    def passages(self) -> PassageTable:
+        """The passages that are searched."""
+        return self.index.passages or self.dataset.passages
+
+    def change(
+        self,
+        *,
+        add: Any = None,
+        update: bool = False,
+        delete: Iterable[str] = (),
+        compact: bool = False,
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Add and delete passages without training: new ones are encoded by the model that encoded the others.
+
+        All that searches finds them, here and in processes that open the run from now on; see
+        :func:`colabel.index.living.change` for the arguments. Labels, knowledge and evaluations stay those of the
+        passages that were there at training.
+        """
+        if self.of_study or run_of(self.folder) != self.folder:
+            what = "a study, whose systems share one collection" if self.of_study else "an earlier result of a run"
+            raise UsageError(f"{self.folder} is {what}; passages are added to a run and deleted from it")
+        how = {"add": add, "update": update, "delete": list(delete), "compact": compact, "progress": progress}
+        loaded = vars(self.index).get("encoder")
+        model = None if loaded is None else lambda: loaded
+        self._open_again(change_live(self.folder, self.trained_index, self.recipe, model, **how)._open_encoder)
+        return self
+
+    def add(self, passages: Any, *, update: bool = False, progress: Progress = SILENT) -> Self:
+        """Add passages: a dataset, the path of one, or records; ``update`` replaces those with the same ids."""
+        return self.change(add=passages, update=update, progress=progress)
+
+    def delete(self, passage_ids: Iterable[str]) -> Self:
+        """Delete passages; no answer names them any more."""
+        return self.change(delete=passage_ids)
+
+    def compact(self) -> Self:
+        """Make the changed index one piece, without what was deleted."""
+        return self.change(compact=True)
+
+    def refresh(self) -> bool:
+        """Open what other processes added or deleted since; whether there was anything."""
+        number = newest(self.at.live, self.trained_index.store.fingerprint)
+        if number == (self.live.index.generation if self.live else None):
+            return False
+        loaded = vars(self.index).get("encoder")
+        self._open_again(None if loaded is None else lambda: loaded)
+        return True
+
+    def _open_again(self, model: Callable[[], Encoder] | None) -> None:
+        """Open the collection as it is now; models stay loaded."""
+        reads = vars(self.late).get("encoder") if "late" in vars(self) else None
+        for name in ("live", "late", "hybrid", "deleted"):
+            vars(self).pop(name, None)
+        self.live = open_live(self.at.live, self.trained_index, self.recipe.rank, model)
+        if reads is not None:
+            self.late.encoder = reads
+
+    @cached_property
+    def deleted(self) -> frozenset[str]:
+        """Ids of the passages that were there at training and are not any more."""
+        if self.live is None:
+            return frozenset()
+        ids = list(self.trained_index.store.ids)
+        return frozenset(ids[place] for place in np.flatnonzero(self.live.index.store.ids.rows(ids) < 0))
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -163,10 +242,15 @@ class Run:
         """What was collected for the training queries."""
         return open_knowledge(self.at.knowledge, self.theta_index)
 
-    @cached_property
+    @property
     def bm25(self) -> Bm25:
-        """BM25 over the collection."""
-        passages = self.index.passages or self.dataset.passages
+        """BM25 over the passages that are searched."""
+        return self.live.bm25 if self.live else self.trained_bm25
+
+    @cached_property
+    def trained_bm25(self) -> Bm25:
+        """BM25 over the passages that were there at training."""
+        passages = self.trained_index.passages or self.dataset.passages
         try:
             with DryBuilder():
                 return Bm25(passages, self.recipe.rank, self.at.bm25)
@@ -176,24 +260,46 @@ class Run:
     @cached_property
     def late(self) -> LateInteraction:
         """The student alone."""
+        return self._late(self.index)
+
+    def _late(self, index: Index) -> LateInteraction:
         taught = self.student if self.system.query_side else None
-        return LateInteraction(self.index, self.system.slug, student=taught, strict=True)
+        return LateInteraction(index, self.system.slug, student=taught, strict=True)
 
     @cached_property
     def hybrid(self) -> Hybrid:
         """The student and BM25 together, with the weight that ranked dev queries best."""
+        return self._hybrid(self.late, self.bm25)
+
+    def _hybrid(self, late: LateInteraction, words: Bm25) -> Hybrid:
         fitted = self.at.hybrid(f"hybrid-{self.system.slug}")
         weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT
-        return Hybrid(self.late, self.bm25, weight)
+        return Hybrid(late, words, weight)
+
+    @cached_property
+    def trained_hybrid(self) -> Hybrid:
+        """The same over the passages that were there at training."""
+        return self._hybrid(self._late(self.trained_index), self.trained_bm25) if self.live else self.hybrid
+
+    def index_of(self, ranker: str) -> Index:
+        """The index that one of ``RANKERS`` searches."""
+        if ranker not in ("colbert", "prf") or self.system.query_side:
+            return self.index
+        if self.live:
+            raise UsageError(
+                f"{self.folder} was changed since it was trained, the index of its student and not that of θ; search "
+                "with hybrid, student or bm25"
+            )
+        return self.theta_index
 
     def ranker(self, name: str = "hybrid") -> Ranker:
         """One of ``RANKERS``."""
         if name not in RANKERS:
             raise UsageError(f"there is no ranker '{name}'; expected one of {', '.join(RANKERS)}")
         if name == "colbert":
-            return LateInteraction(self.theta_index, strict=True)
+            return LateInteraction(self.index_of(name), strict=True)
         if name == "prf":
-            return PrfRanker(self.theta_index, self.recipe.collective, seed=self.recipe.seed, strict=True)
+            return PrfRanker(self.index_of(name), self.recipe.collective, seed=self.recipe.seed, strict=True)
         if name == "bm25":
             return self.bm25
         return self.late if name == "student" else self.hybrid
@@ -265,10 +371,12 @@ class Run:
     def missing(self, limit: int = 100, **options: Any) -> list[MissingLabel]:
         """Passages that seem to be relevant and have no label; ``options`` are those of ``missing_labels``.
 
-        What people have judged relevant or not is not listed again.
+        What people have judged relevant or not is not listed again, nor what was deleted. What was added is not
+        listed before the run is trained again.
         """
         judged = {pair for pair, one in decide(self.verdicts()).items() if one.relevant is not None}
-        found = missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, judged=judged, **options)
+        left_out: dict[str, Any] = {"judged": judged, "gone": self.deleted}
+        found = missing_labels(self.labels, self.knowledge, self.dataset, limit=limit, **left_out, **options)
         if self.relevance is None:
             return found
         asked: dict[str, dict[int, float]] = {}
@@ -277,7 +385,8 @@ class Run:
         for start in range(0, len(asked), _ASKED):
             queries = list(asked)[start : start + _ASKED]
             rows = np.array(list(zip_longest(*(asked[query] for query in queries), fillvalue=-1)), dtype=np.int64).T
-            likely = self.probabilities([self.dataset.queries[query] for query in queries], rows)
+            texts = [self.dataset.queries[query] for query in queries]
+            likely = self.probabilities(texts, rows, self.trained_hybrid.views(texts, POOL, also=rows))
             for query, line, values in zip(queries, rows.tolist(), likely.tolist(), strict=True):
                 asked[query] |= dict(zip(line, values, strict=True))
         return [dataclasses.replace(one, probability=asked[one.query_id][one.row]) for one in found]
@@ -311,8 +420,8 @@ class Run:
         from colabel.pipeline.again import run_again
 
         done = run_again(self.folder, teacher=teacher, programs=programs, progress=progress)
-        for name in ("dataset", "index", "theta_index", "bm25", "late"):  # what was opened was the earlier result
-            self.__dict__.pop(name, None)
+        for name in [name for name, one in vars(Run).items() if isinstance(one, cached_property)]:
+            self.__dict__.pop(name, None)  # what was opened was the earlier result
         return done
 
     @cached_property

@@ -21,6 +21,7 @@ class Layout:
         self.pairs, self.dev_ranking = own / "pairs", own / "rankings" / "dev"
         self.probability, self.lessons = own / "probability", own / "lessons"
         self.unjudged, self.generated = own / "unjudged", out / "generated"
+        self.live = own / "live"
 
     @classmethod
     def of(cls, out: Path, seed: int | None = None) -> Layout:
@@ -59,6 +60,6 @@ class Layout:
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index", "start", "zero-shot", "knowledge", "pairs", "rankings", "runs"),
     *("cross-encoders", "labels", "lessons", "students", "bootstrap", "generated", "hybrid", "probability", "unjudged"),
-    *("curve", "seed-*", "versions", "verdicts", "collections"),
+    *("live", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

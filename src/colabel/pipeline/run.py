@@ -18,6 +18,7 @@ from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
 from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
 from colabel.pipeline.folder import write_page
 from colabel.pipeline.layout import Layout
+from colabel.pipeline.live import refuse_loss, settle_live
 from colabel.pipeline.preflight import (
     Learned,
     check_labels,
@@ -146,6 +147,9 @@ def run_system(
             recipe = apply(recipe, chosen)
         left, stale = what_is_left(recipe, at, system, builder, rates, **known)
         log.info("%s", left)
+        if at.live.exists():
+            with Stages(recipe, at, builder=DryBuilder(), pseudo=True, **known) as dry:
+                refuse_loss(at.live, dry.dataset().passages, recipe.data.source, planned_index(dry, system))
         if stale is not None and keep_version(out, recipe, system, stale, verdicts):
             log.info("the earlier result is kept: %s", versions(out)[-1])
         note_recipe(out, recipe, system, verdicts)
@@ -153,6 +157,7 @@ def run_system(
             note(out, budget.minutes, chosen, sorted(given))
         with Stages(recipe, at, progress=progress, builder=builder, pseudo=True, **known) as do:
             result = run_stages(do, system)
+            settle_live(at.live, Index.open(result.index), recipe.rank)
             page = write_page(out, do.dataset(), system, result.evaluation, recipe.seed)
             return dataclasses.replace(result, report=page)
 
@@ -213,6 +218,14 @@ def theta_index(do: Stages) -> Index:
     data = do.dataset()
     theta = do.train_theta(data, do.encoder(data), do.bm25(data))
     return do.index(data, theta, do.at.index)
+
+
+def planned_index(dry: Stages, system: System) -> Index | None:
+    """The index that a student will search, where it is up to date."""
+    try:
+        return theta_index(dry) if system.query_side else student_ranker(dry, system, train_student(dry, system)).index
+    except Stale:
+        return None
 
 
 def plain_index(do: Stages) -> Index:

@@ -84,6 +84,8 @@ class Queue:
         self._said: dict[tuple[str, str], dict[str, Verdict]] = {}
         self._given: Counter[str] = Counter()
         self._frontier = self._decided = 0
+        self.gone: Collection[str] = ()
+        """Ids of passages that were deleted since the labels were made."""
 
     def update(self, verdicts: Sequence[Verdict], decisions: Mapping[tuple[str, str], Decision]) -> list[str]:
         """Take in what judges said; queries whose labels grew or shrank are scored again, and returned."""
@@ -192,7 +194,8 @@ class Queue:
     def left(self) -> int:
         """Suggestions that nobody has judged."""
         names = self.labels.passage_ids
-        return sum((query_id, names[row]) not in self._decisions for query_id, row in self._features)
+        waiting = ((query_id, names[row]) for query_id, row in self._features)
+        return sum(pair not in self._decisions and pair[1] not in self.gone for pair in waiting)
 
     def sample(self) -> list[Decision | None]:
         """What was said about the random pairs up to the last one that was judged; None: it was passed over."""
@@ -232,6 +235,8 @@ class Queue:
         now = time.monotonic()
         for pair in self._twice(judge) if source == "double" else self._of(source):
             if pair.query_id in skip or (only is not None and pair.query_id not in only):
+                continue
+            if pair.passage_id in self.gone:
                 continue
             if (pair.query_id, pair.passage_id) in self._decisions and source != "double":
                 continue

@@ -76,7 +76,12 @@ class ServedRun:
             self.ready = True
 
     def refresh(self) -> list[str]:
-        """Take in verdicts of other processes as well; ids of the queries that were scored again."""
+        """Take in verdicts and passages of other processes as well; ids of the queries that were scored again."""
+        if self.run.refresh():
+            self._found.cache_clear()
+            self.__dict__.pop("facets", None)
+        if self.queue:
+            self.queue.gone = self.run.deleted
         last = self.store.last
         if last == self._seen:
             return []
@@ -120,7 +125,7 @@ class ServedRun:
         vectors = None
         if ranker != "bm25":
             late = self.run.late if ranker in ("hybrid", "student") else None
-            index = self.run.theta_index if late is None else self.run.index
+            index = self.run.index_of(ranker)
             encoder = index.encoder if late is None else late.encoder
             vectors = encoder.encode_queries([query]).vectors[0].numpy()
         hits: list[records.HitView] = []
@@ -128,7 +133,7 @@ class ServedRun:
         for row, score, likely in lines:
             if row < 0:
                 break
-            passage = self.dataset.passages[row]
+            passage = self.run.passages[row]
             match = Match("query", stems)
             if vectors is not None:
                 match = self._vector_match("query", stems, vectors, index, row, passage)
@@ -215,7 +220,7 @@ class ServedRun:
         query = self.dataset.queries[pair.query_id]
         positives = [row for row in queue.positives(pair.query_id) if row != pair.row]
         stems = stems_of([query], self.language)
-        telling, own = self.run.bm25.telling_words([positives, [pair.row]], _TELLING)
+        telling, own = self.run.trained_bm25.telling_words([positives, [pair.row]], _TELLING)
         knowledge, index = queue.knowledge, queue.knowledge.index
         vectors = knowledge.queries.vectors([pair.query_id])[0].numpy()
         centroids = knowledge.centroids([pair.query_id])
@@ -228,7 +233,8 @@ class ServedRun:
         close = self._close(expansion, centroids.token_ids[0][used].tolist(), pair.row, passage, words)
         candidate_stems = {word.stem for word in words if word.stem}
         labelled = []
-        for row in positives[:_SHOWN_LABELS]:
+        shown = [row for row in positives if self.dataset.passages.ids[row] not in self.run.deleted]
+        for row in shown[:_SHOWN_LABELS]:
             other = self.dataset.passages[row]
             same = Match("labelled", candidate_stems & set(telling))
             title, text = self._marked(other, [Match("query", stems), same])
@@ -246,7 +252,7 @@ class ServedRun:
 
     def _ranks(self, pair: Pair, query: str) -> list[records.Rank]:
         queue = self._queue()
-        words, _ = self.run.bm25.rank([query], _RANKED)
+        words, _ = self.run.trained_bm25.rank([query], _RANKED)
         theta, _ = queue.knowledge.ranking.query(pair.query_id)
         held = queue.labels.query(pair.query_id)
         scores = queue.teacher_scores(pair.query_id)
@@ -318,7 +324,8 @@ class ServedRun:
             raise UsageError("give an answer (yes, no, unsure) or a grade, one of them")
         if (request.query_id is None) == (request.query is None):
             raise UsageError("give the id of a query or its text, one of them")
-        if self.dataset.passages.ids.row(request.passage_id) < 0:
+        known = self.dataset.passages.ids, self.run.index.store.ids
+        if all(ids.row(request.passage_id) < 0 for ids in known):
             raise DataError(f"the collection has no passage '{request.passage_id}'")
         query_id, query = request.query_id or self.query_id(request.query or ""), request.query or ""
         if request.query_id is not None:
