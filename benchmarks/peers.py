@@ -121,6 +121,7 @@ class LanceDb:
     def build(self, given: Collection, out: Path) -> None:
         import lancedb
         import pyarrow as pa
+        from lancedb.index import IvfPq
 
         kind = pa.list_(pa.list_(pa.float16(), given.vectors.shape[1]))
         schema = pa.schema([("row", pa.int32()), ("vectors", kind)])
@@ -136,7 +137,7 @@ class LanceDb:
 
         reader = pa.RecordBatchReader.from_batches(schema, blocks())
         table = lancedb.connect(out).create_table("passages", reader, mode="overwrite")
-        table.create_index(metric="cosine", vector_column_name="vectors", index_type="IVF_PQ")
+        table.create_index("vectors", config=IvfPq(distance_type="cosine"))
 
     def files(self, given: Collection, out: Path) -> list[Path]:
         return list(out.rglob("*"))
@@ -332,6 +333,8 @@ def gather(work: Path, data: Path, count: int) -> list[str]:
                 passages.setdefault(text.casefold(), text)
         asked = given.split_queries("test" if "test" in given.splits else given.splits[0])
         queries.append(sorted(asked.values(), key=lambda text: stable_fraction(text, "peers")))
+    if not passages:
+        raise SystemExit(f"{data} has none of {', '.join(COLLECTIONS)}; name their folder with --data")
     chosen = sorted(passages, key=lambda text: stable_fraction(text, "peers"))[:count]
     (work / "collection").mkdir(parents=True, exist_ok=True)
     lines = (json.dumps({"_id": f"p{place}", "title": "", "text": passages[key]}) for place, key in enumerate(chosen))

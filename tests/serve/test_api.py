@@ -104,7 +104,7 @@ def test_passages_of_another_process_are_seen(client: TestClient, opened: Run) -
     assert [hit["passage_id"] for hit in only] == ["new"]
     refused = client.get("/api/search", params={**asked, "ranker": "colbert"})
     assert (refused.status_code, "hybrid" in refused.json()["error"]) == (422, True)
-    listed = client.get("/api/suggestions", params={"judge": "ann", "k": 40}).json()["pairs"]
+    listed = client.get("/api/suggestions", params={"judge": "ann", "k": 20}).json()["pairs"]
     shown = {one["candidate"]["passage_id"] for one in listed} | {
         label["passage_id"] for one in listed for label in one["labelled"]
     }

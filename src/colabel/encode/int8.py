@@ -104,7 +104,8 @@ class Int8Layer(nn.Module):
         weight, bias, back = self.large
         kept = torch.addmm(rows, functional.gelu(functional.linear(rows, weight, bias)), back)
         rows = self.last_norm(self.narrow(self.widen(rows, self.gelu)).add_(kept))
-        return rows.view(passages, tokens, width)
+        found: torch.Tensor = rows.view(passages, tokens, width)
+        return found
 
 
 def bert_layers(model: MultiVectorEncoder) -> nn.ModuleList:
@@ -157,7 +158,8 @@ def measure_ranges(model: MultiVectorEncoder, texts: Sequence[str]) -> npt.NDArr
 
     float32 [layers, 3·width + inner]: before attention, behind it, before the inner product, and behind its GELU.
     """
-    layers, hooks, largest = bert_layers(model), [], {}
+    layers, hooks = bert_layers(model), []
+    largest: dict[tuple[int, int], torch.Tensor] = {}
     mask = torch.zeros(0)
 
     def watch(key: tuple[int, int]) -> Any:
@@ -194,7 +196,7 @@ def quantised(model: MultiVectorEncoder, ranges: npt.NDArray[np.float32]) -> Mul
     if ranges.shape != (len(layers), 3 * width + inner):
         raise UsageError(f"the ranges of the int8 encoder are {list(ranges.shape)}; they are of another model")
     with torch.no_grad():
-        parts = [torch.from_numpy(row).split([width, width, width, inner]) for row in ranges]
+        parts = [torch.split(torch.from_numpy(row), [width, width, width, inner]) for row in ranges]
         made = [
             Int8Layer(layer, dict(zip(("attention", "context", "inner", "outer"), part, strict=True)))
             for layer, part in zip(layers, parts, strict=True)

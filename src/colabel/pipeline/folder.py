@@ -190,8 +190,8 @@ class Run:
     def refresh(self) -> bool:
         """Open what other processes added or deleted since; whether there was anything."""
         number = newest(self.at.live, self.trained_index.store.fingerprint)
-        if number == (self.live.index.generation if self.live else None):
-            return False
+        if number is None or (self.live and number == self.live.index.generation):
+            return False  # None: not changed, or trained again, which needs another opening
         loaded = vars(self.index).get("encoder")
         self._open_again(None if loaded is None else lambda: loaded)
         return True

@@ -9,13 +9,14 @@ collection by then, or the run is not trained.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from colabel.artefacts import DryBuilder, Stale, folder_lock, write_json
 from colabel.artefacts.build import link
@@ -36,7 +37,8 @@ log = logging.getLogger(__name__)
 _TRAINED = "trained"  # in index.json: the fingerprint of the index that the changes were made to
 
 
-class Live(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Live:
     """What a changed run searches: one state of both."""
 
     index: LivingIndex
