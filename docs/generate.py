@@ -70,7 +70,7 @@ def figures_page() -> str:
         "[results](results/README.md).\n"
     ]
     for path in sorted(BENCHMARKS.glob("*.json")):
-        if path.stem == "query_side":  # has a page of its own
+        if path.stem in ("query_side", "bootstrap"):  # have pages of their own
             continue
         found = _results(path.stem)
         parts.append(f"## {path.stem.replace('_', ' ')}\n\n`benchmarks/{path.stem}.py`; {_environment(found)}\n")
@@ -124,7 +124,12 @@ def collection_page(name: str) -> str:
 
 def query_side_page() -> str:
     """What the query side and hybrids reach, from ``benchmarks/query_side.py``."""
-    return _between((results.FOLDER / "query-side.md").read_text(encoding="utf-8"), "tables", _query_side())
+    return _between((results.FOLDER / "query-side.md").read_text("utf-8"), "tables", _studies("query_side"))
+
+
+def no_labels_page() -> str:
+    """The page on collections without labels with what was measured, by the same program."""
+    return _between((DOCS / "no-labels.md").read_text(encoding="utf-8"), "tables", _studies("bootstrap"))
 
 
 def reproducing_page() -> str:
@@ -170,8 +175,9 @@ def _judging() -> str:
     return table([*head, "suggestions as they stand", "the queue", "queue / φ"], rows, right=7)
 
 
-def _query_side() -> str:
-    found, parts = _results("query_side"), []
+def _studies(name: str) -> str:
+    """The tables of ``benchmarks/query_side.py``."""
+    found, parts = _results(name), []
     for start in dict.fromkeys(one["start"] for one in found["means"]):
         held = [one for one in found["means"] if one["start"] == start]
         parts += [f"### From {start}\n", _by_collection(held, held)]
@@ -358,6 +364,7 @@ def main() -> None:
         (results.FOLDER / f"{name}.md").write_text(collection_page(name), encoding="utf-8")
     (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
     (results.FOLDER / "query-side.md").write_text(query_side_page(), encoding="utf-8")
+    (DOCS / "no-labels.md").write_text(no_labels_page(), encoding="utf-8")
     (DOCS / "scale.md").write_text(scale_page(), encoding="utf-8")
     (DOCS / "serve.md").write_text(serve_page(), encoding="utf-8")
 

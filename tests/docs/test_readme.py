@@ -52,6 +52,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         """
     )
     write_shop(folder)
+    (folder / "new-products.csv").write_text("sku,product,description,price\np90,glacier lamp,made of old ice,9.50\n")
     return folder
 
 
@@ -62,7 +63,7 @@ def typed(desk: Path, tiny_model: Path) -> dict[str, str]:
     small = shlex.join(map(str, settings(tiny_model)))
     with inside(desk):
         return {
-            command: run_command(f"{command} {small}" if "products.csv" in command else command)
+            command: run_command(f"{command} {small}" if "run products.csv" in command else command)
             for command in typed
             if not command.startswith("colabel serve")  # it serves until it is stopped: see tests/serve
         }
