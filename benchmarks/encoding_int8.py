@@ -50,7 +50,7 @@ def compared(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     data = load_dataset(name)
     settings = EncoderSettings(model=options.model, device="cpu", backend="int8")
     prepare_encoder(settings, data.passages, folder)
-    in_int8 = open_encoder(folder, settings)
+    in_int8 = open_encoder(folder, "cpu")
     encoders = (Encoder(in_int8.model), in_int8)
     labels, ids = drawn(data, options.passages, options.queries)
     row = {passage_id: number for number, passage_id in enumerate(data.passages.ids)}

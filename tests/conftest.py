@@ -24,6 +24,9 @@ SHARED = Path(os.environ.get("COLABEL_SHARED") or Path(__file__).resolve().paren
 @pytest.fixture(autouse=True)
 def unheard_warnings() -> None:
     """A process says each warning once, and the demo none: a test must not depend on what another has run."""
+    for handler in logging.getLogger().handlers[:]:  # of a command that ran in this process, to a stream that is gone
+        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
+            logging.getLogger().removeHandler(handler)
     encoder = sys.modules.get("colabel.encode.encoder")
     if encoder is not None:
         encoder.warn_once.cache_clear()

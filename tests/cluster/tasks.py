@@ -20,7 +20,8 @@ def note(cache: ShardCache, argument: tuple[int, Path]) -> int:
     """Say that it began, take a while, say that it ended."""
     number, place = argument
     (place / f"begun-{number}-{os.getpid()}").touch()
-    time.sleep(0.3)
+    time.sleep(0.8)
+    (place / f"ended-{number}").touch()
     return number
 
 

@@ -125,7 +125,7 @@ def test_calls_of_a_lost_node_are_done_by_another(
     cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose() -> None:
-        while len(list(tmp_path.glob("begun-*"))) < 2:  # one on each node
+        while len(list(tmp_path.glob("begun-*"))) - len(list(tmp_path.glob("ended-*"))) < 2:  # one on each node
             time.sleep(0.01)
         lose_one(cluster)
 

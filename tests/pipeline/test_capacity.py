@@ -51,7 +51,10 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     shared = stage_seconds(
         replace(recipe, compute=ComputeSettings(engine="ray", workers=4)), system, data, RATES, whole_run=True
     )
-    assert shared == {name: value / (4 if name in SHARED else 1) for name, value in found.items()}
+    ranked = {"collect": data.train * (search / 4 + 0.5 / 100)}  # workers rank, the driver clusters
+    assert shared == pytest.approx(
+        {name: value / (4 if name in SHARED else 1) for name, value in found.items()} | ranked
+    )
 
 
 def test_what_systems_share_is_counted_once(recipe: Recipe) -> None:

@@ -32,7 +32,7 @@ RENAMED: dict[str, str] = {
     **dict.fromkeys(("train.keep_start", "distil.keep_start"), 'set fit.keep = "best-or-start"'),
     **dict.fromkeys(("train.tensorboard", "distil.tensorboard"), "training/log.jsonl holds the same values"),
     "compute.scratch": "nothing is fetched to a node any more: leave the key out",
-    "compute.storage": "shards lie in the index's folder, which all nodes must see: leave the key out",
+    "compute.storage": "shards lie in the folder of their index, which all nodes must see: leave the key out",
     "train.teacher": "set train.theta",
     "labels.temperature": "exports take --temperature, and training has distil.teacher_temperature: leave the key out",
     "distil.others": "a teacher that knows any passage is asked, with others they are irrelevant: leave the key out",
