@@ -7,7 +7,6 @@ python benchmarks/query_side.py STUDY … [--json FILE]
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,8 +48,7 @@ def main() -> None:
 
 def about(study: StudyDocument) -> tuple[str, str]:
     """The start that a study's students had, and its collection."""
-    model = str(tomllib.loads(study.recipe).get("encoder", {}).get("model", "minilm"))
-    return Path(model).name, study.dataset.name if study.dataset else study.name
+    return Path(study.models.get("encoder", "minilm")).name, study.dataset.name if study.dataset else study.name
 
 
 def means(study: StudyDocument) -> dict[str, Any]:

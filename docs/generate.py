@@ -13,7 +13,6 @@ from colabel.cli import cli
 from colabel.data import load_recipe
 from colabel.settings import Recipe
 from colabel.settings.declare import Settings, allowed
-from colabel.systems import REGISTRY, parse_system
 from docs import results
 from docs.picture import picture
 from docs.results import table
@@ -70,8 +69,6 @@ def figures_page() -> str:
         "[results](results/README.md).\n"
     ]
     for path in sorted(BENCHMARKS.glob("*.json")):
-        if path.stem in ("query_side", "bootstrap"):  # have pages of their own
-            continue
         found = _results(path.stem)
         parts.append(f"## {path.stem.replace('_', ' ')}\n\n`benchmarks/{path.stem}.py`; {_environment(found)}\n")
         scalars = {key: value for key, value in found.items() if not isinstance(value, dict | list)}
@@ -122,16 +119,6 @@ def collection_page(name: str) -> str:
     return _between(page, "transfer", results.transfer_tables(name)) if "<!-- transfer -->" in page else page
 
 
-def query_side_page() -> str:
-    """What the query side and hybrids reach, from ``benchmarks/query_side.py``."""
-    return _between((results.FOLDER / "query-side.md").read_text("utf-8"), "tables", _studies("query_side"))
-
-
-def no_labels_page() -> str:
-    """The page on collections without labels with what was measured, by the same program."""
-    return _between((DOCS / "no-labels.md").read_text(encoding="utf-8"), "tables", _studies("bootstrap"))
-
-
 def reproducing_page() -> str:
     """The page on MS MARCO with its estimates, computed from the committed rates."""
     return _between((DOCS / "reproducing.md").read_text(encoding="utf-8"), "estimates", _estimates())
@@ -173,48 +160,6 @@ def _judging() -> str:
         known = [one["collection"], f"{one['queries']:,}", f"{one['hidden among candidates']:,}"]
         rows.append([*known, *shown, f"{one['live / φ']:.2f}"])
     return table([*head, "suggestions as they stand", "the queue", "queue / φ"], rows, right=7)
-
-
-def _studies(name: str) -> str:
-    """The tables of ``benchmarks/query_side.py``."""
-    found, parts = _results(name), []
-    for start in dict.fromkeys(one["start"] for one in found["means"]):
-        held = [one for one in found["means"] if one["start"] == start]
-        parts += [f"### From {start}\n", _by_collection(held, held)]
-        for subset in dict.fromkeys(one["subset"] for one in found["new"]):
-            new = [one for one in found["new"] if (one["subset"], one["start"]) == (subset, start)]
-            parts += [f"{subset.capitalize()}:\n", _by_collection(new, held)]
-    parts.append("### Differences\n")
-    columns = list(dict.fromkeys((one["start"], one["collection"]) for one in found["differences"]))
-    for start in dict.fromkeys(start for start, _ in columns):
-        names = [name for one, name in columns if one == start]
-        lines: dict[str, dict[str, str]] = {}
-        for one in found["differences"]:
-            if one["start"] == start:
-                shown = f"{one['difference']:+.3f}".replace("-", "−").replace("0.", ".")
-                sure = "**" if one["p"] < 0.05 else ""
-                lines.setdefault(one["pair"], {})[one["collection"]] = f"{sure}{shown}{sure} ({one['p']:.2g})"
-        rows = [[_pair_title(pair), *(line.get(name, results.NONE) for name in names)] for pair, line in lines.items()]
-        parts += [f"From {start} (p):\n", table(["", *names], rows, right=len(names))]
-    return "\n".join(parts)
-
-
-def _by_collection(lines: list[dict[str, typing.Any]], means: list[dict[str, typing.Any]]) -> str:
-    """A line per system, a column per collection; the best of a column is bold."""
-    slugs = [key for key in means[0] if any(one.slug == key.removeprefix("hybrid-") for one in REGISTRY)]
-    head = ["", *(one["collection"] for one in lines)]
-    rows = [["test queries", *(str(one["queries"]) for one in lines)]]
-    for slug in dict.fromkeys(slug for one in means for slug in one if slug in slugs):
-        values = [one.get(slug) for one in lines]
-        best = [max(value for key, value in one.items() if key in slugs and value is not None) for one in lines]
-        shown = [results.NONE if one is None else f"{one:.3f}".lstrip("0") for one in values]
-        bold = [f"**{text}**" if one == top else text for text, one, top in zip(shown, values, best, strict=True)]
-        rows.append([parse_system(slug).title, *bold])
-    return table(head, rows, right=len(lines))
-
-
-def _pair_title(pair: str) -> str:
-    return " − ".join(parse_system(slug).title for slug in pair.split(" − "))
 
 
 def _estimates() -> str:
@@ -363,8 +308,6 @@ def main() -> None:
     for name in results.COLLECTIONS:
         (results.FOLDER / f"{name}.md").write_text(collection_page(name), encoding="utf-8")
     (DOCS / "reproducing.md").write_text(reproducing_page(), encoding="utf-8")
-    (results.FOLDER / "query-side.md").write_text(query_side_page(), encoding="utf-8")
-    (DOCS / "no-labels.md").write_text(no_labels_page(), encoding="utf-8")
     (DOCS / "scale.md").write_text(scale_page(), encoding="utf-8")
     (DOCS / "serve.md").write_text(serve_page(), encoding="utf-8")
 
