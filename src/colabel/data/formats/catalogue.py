@@ -41,7 +41,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("id", "_id", "passage_id", "doc_id", "docid", "document_id", "pid", "docno"),
         *("product_id", "item_id", "sku", "asin", "key", "uuid", "url", "link"),
     ),
-    "title": ("title", "name", "product_name", "product_title", "headline", "heading", "subject"),
+    "title": ("title", "name", "product_name", "product_title", "product", "headline", "heading", "subject"),
     "text": ("text", "body", "description", "content", "contents", "abstract", "passage", "product_description"),
     "query": ("query", "query_text", "search", "search_term", "search_query", "question", "q", "keywords"),
     "clicks": ("clicks", "count", "n", "click_count", "frequency", "times"),
