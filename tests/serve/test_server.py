@@ -13,30 +13,18 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from colabel import Run
-from colabel.cli import main
 from colabel.labels import VerdictStore
 from colabel.pipeline.versions import versions
 from colabel.serve import app as apps
+from tests.conftest import Call
 
 ROOT = Path(__file__).parents[2]
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def typed(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return typed
 
 
 def test_a_killed_server_loses_no_acknowledged_verdict(opened: Run) -> None:
