@@ -129,7 +129,7 @@ def choose_steps(
         queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
-    queries += max((made_queries(recipe, system) for system in systems), default=0)
+    queries = max([queries, *(made_queries(recipe, system) for system in systems)])
     most = {"query_side.steps": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
     trained = [f"{name}.steps" for name in _trained(recipe, systems) if f"{name}.steps" not in given]
 

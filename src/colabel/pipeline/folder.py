@@ -172,7 +172,8 @@ class Run:
         how = {"add": add, "update": update, "delete": list(delete), "compact": compact, "progress": progress}
         loaded = vars(self.index).get("encoder")
         model = None if loaded is None else lambda: loaded
-        self._open_again(change_live(self.folder, self.trained_index, self.recipe, model, **how)._open_encoder)
+        changed = change_live(self.folder, self.trained_index, self.recipe, model, **how)
+        self._open_again(lambda: changed.encoder)
         return self
 
     def add(self, passages: Any, *, update: bool = False, progress: Progress = SILENT) -> Self:

@@ -118,10 +118,10 @@ def change_live(
 
 
 def refuse_loss(folder: Path, passages: PassageTable, source: str, planned: Index | None) -> None:
-    """Refuse to train a changed run where that would lose the changes: the index would be made anew, of other passages.
+    """Refuse to train a changed run where that would lose the changes: its index would be rebuilt from other passages.
 
     Args:
-        passages: those that it would be made of.
+        passages: those that it would be built from.
         planned: the index that will be searched, where it is there already.
     """
     noted = _note(folder)
@@ -141,7 +141,7 @@ def refuse_loss(folder: Path, passages: PassageTable, source: str, planned: Inde
             if names
         ]
         raise DataError(
-            f"{folder.parent} was changed since it was trained, and training would make its index anew: "
+            f"{folder.parent} was changed since it was trained, and training would rebuild its index: "
             f"{', and '.join(found)}. Nothing was done. Change {source} in the same way, or remove {folder} to drop "
             "the changes"
         )
@@ -151,7 +151,7 @@ def settle_live(folder: Path, trained: Index, settings: RankSettings) -> None:
     """After training: keep the changes of an index that is still searched, and remove those of an earlier one."""
     noted = _note(folder)
     if noted and noted.get(_TRAINED) != trained.store.fingerprint:
-        log.info("the index was made anew, with all that was added to and deleted from %s, which is removed", folder)
+        log.info("the index was rebuilt from a collection with the same changes as %s, which is removed", folder)
         _remove(folder)
     elif noted.get("generation"):
         _words(LivingIndex.of(folder, noted["generation"]), settings)

@@ -465,7 +465,7 @@ class Stages:
             scores = known.index.store.score(known.queries.vectors(list(queries)), rows)
             return lessons_for(queries, rows, scores, positives, teacher, label_mass=mass, trusted=trusted_rows(data))
 
-        parts = [known.fingerprint, bm25.fingerprint, data.labels_fingerprint(TRAIN), mass]
+        parts = [known.fingerprint, bm25.fingerprint, ranked.manifest.fingerprint, data.labels_fingerprint(TRAIN), mass]
         return make, fingerprint([*parts, "" if teacher is None else teacher.fingerprint])
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
