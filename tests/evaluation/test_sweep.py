@@ -9,6 +9,7 @@ import pytest
 from tests.collective.small import SETTINGS, small_dataset, small_index
 
 from colabel import Index, PrfRanker, sweep
+from colabel.collective import extract
 from colabel.data import Dataset
 from colabel.errors import DataError, SettingsError
 from colabel.evaluation.sweep import Grid
@@ -24,10 +25,22 @@ def index(dataset: Dataset, tiny_model: Path, tmp_path_factory: pytest.TempPathF
     return small_index(dataset, tiny_model, tmp_path_factory.mktemp("built"))
 
 
-def test_sweep_measures_colbert_prf_and_continues(dataset: Dataset, index: Index, tmp_path: Path) -> None:
+def test_sweep_shares_work_and_continues(
+    dataset: Dataset, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import colabel.evaluation.sweep as module
+
     grid = Grid(feedback_passages=(1, 3), clusters=(4, 6), centroids=(2, 5), beta=(0.0, 1.0))
+    calls: list[object] = []
+
+    def counted(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        return extract(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "extract", counted)
     points = sweep(dataset, index, tmp_path / "s", settings=SETTINGS, grid=grid, full=True, depth=20)
     assert len(points) == 16 - 4 + 1, "five centroids of four clusters are impossible; the base point comes on top"
+    assert len(calls) == 4, "clusters are shared between all β and f_e"
     plain = [point.measures for point in points if point.beta == 0]
     assert all(values == plain[0] for values in plain), "β = 0 is the plain ranking whatever the rest"
     ranker = PrfRanker(index, replace(SETTINGS, feedback_passages=1, clusters=6, centroids=5))
@@ -42,9 +55,8 @@ def test_sweep_measures_colbert_prf_and_continues(dataset: Dataset, index: Index
     chosen = next(p for p in points if (p.feedback_passages, p.clusters, p.centroids, p.beta) == (1, 6, 5, 1.0))
     expected = mean_values(measure_run(dataset.labels("dev"), run, list(chosen.measures)))
     assert chosen.measures == pytest.approx(expected)
-    written = (tmp_path / "s" / "sweep.json").stat().st_mtime_ns
     assert sweep(dataset, index, tmp_path / "s", settings=SETTINGS, grid=grid, full=True, depth=20) == points
-    assert (tmp_path / "s" / "sweep.json").stat().st_mtime_ns == written, "a finished sweep is read, not computed"
+    assert len(calls) == 4, "a finished sweep is read, not computed"
     single = sweep(dataset, index, tmp_path / "one", settings=SETTINGS, grid=grid, rerank=True, depth=20)
     assert len(single) == 6
 

@@ -1,6 +1,7 @@
 """How good the teacher is for other values of (f_p, f_c, f_e, β): the paper's appendix table, on judged queries.
 
-The teacher's ranking of a query is ColBERT-PRF's: feedback from its own top f_p, never from labels.
+The teacher's ranking of a query is ColBERT-PRF's: feedback from its own top f_p, never from labels. Queries are encoded
+and first ranked once, clusters are found once for each (f_p, f_c) and serve every f_e and β.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from colabel.artefacts import Spec, Workspace, build, fingerprint
-from colabel.collective import PrfRanker
+from colabel.collective import Centroids, choose_feedback, expand, extract
 from colabel.data import Dataset
 from colabel.data.splits import DEV
+from colabel.encode import encode_queries_checked
 from colabel.errors import DataError, SettingsError
 from colabel.evaluation.significance import Plain
 from colabel.index import Index
+from colabel.index.exact import rescore
 from colabel.measures import PerQuery, mean_values, measure_run
-from colabel.progress import SILENT, Progress, track
+from colabel.progress import SILENT, Progress
 from colabel.ranking.rankings import BLOCK
 from colabel.settings import CollectiveSettings
 from colabel.settings.tables import DEFAULT_MEASURES
@@ -29,6 +36,8 @@ from colabel.settings.tables import DEFAULT_MEASURES
 log = logging.getLogger(__name__)
 
 STAGE = "sweep"
+Block = tuple[list[str], torch.Tensor, npt.NDArray[np.int64]]
+"""Some queries: ids, vectors and the first ranking int64 [queries, depth]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,37 +122,71 @@ def sweep(
         "measures": list(measures),
     }
     inputs = {"index": index.fingerprint, "labels": dataset.labels_fingerprint(split)}
-    queries = list(dataset.split_queries(split).items())
-
-    def measured(point: CollectiveSettings) -> PerQuery:
-        ranker, found = PrfRanker(index, point, rerank=rerank, seed=seed), dict[str, dict[str, float]]()
-        for start in range(0, len(queries), BLOCK):  # which bounds the memory of rankings
-            part = dict(queries[start : start + BLOCK])
-            rows, scores = ranker.rank(list(part.values()), min(depth, len(index.store)))
-            run = {
-                query: {index.store.ids[row]: score for row, score in zip(*line, strict=True) if row >= 0}
-                for query, line in zip(part, zip(rows.tolist(), scores.tolist(), strict=True), strict=True)
-            }
-            labels = {query: dataset.labels(split)[query] for query in part}
-            for name, values in measure_run(labels, run, measures, relevant_from=dataset.relevant_from).items():
-                found.setdefault(name, {}).update(values)
-        return found
-
-    def write(space: Workspace) -> Mapping[str, Any]:
-        table = []
-        for point in track(points, progress, "sweeping", len(points), "settings"):
-            name = f"point-{fingerprint(point.as_dict())[:16]}.json"
-            if not space.done(name):
-                with space.file(name) as path:
-                    path.write_text(json.dumps(mean_values(measured(point))), encoding="utf-8")
-            means = json.loads((space.folder / name).read_text(encoding="utf-8"))
-            table.append(SweepPoint(*_shape(point), point.beta, means).as_dict())
-        with space.file("sweep.json") as path:
-            path.write_text(json.dumps(table, indent=2), encoding="utf-8")
-        return {"points": len(points), "queries": len(queries)}
-
-    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
+    work = _Sweep(dataset, index, split, tuple(measures), min(depth, len(index.store)), rerank, seed)
+    build(out, Spec(STAGE, kept, inputs, seed=seed), lambda space: work.write(space, points, progress))
     return [SweepPoint(**point) for point in json.loads((out / "sweep.json").read_text(encoding="utf-8"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sweep:
+    dataset: Dataset
+    index: Index
+    split: str
+    measures: tuple[str, ...]
+    depth: int
+    rerank: bool
+    seed: int
+
+    def write(self, space: Workspace, points: Sequence[CollectiveSettings], progress: Progress) -> Mapping[str, Any]:
+        names = {point: f"point-{fingerprint(point.as_dict())[:16]}.json" for point in points}
+        missing = [point for point in points if not space.done(names[point])]
+        task = progress.start("sweeping", len(points), "settings")
+        task.advance(len(points) - len(missing))
+        blocks = list(self._blocks(max(point.feedback_passages for point in missing))) if missing else []
+        for _, group in itertools.groupby(missing, key=lambda point: (point.feedback_passages, point.clusters)):
+            members = list(group)
+            found: dict[CollectiveSettings, PerQuery] = {point: {} for point in members}
+            for block in blocks:
+                centroids = extract(self.index, choose_feedback(block[2], members[0]), members[0], seed=self.seed)
+                for point in members:
+                    for measure, values in self._measure(block, centroids, point).items():
+                        found[point].setdefault(measure, {}).update(values)
+            for point in members:
+                with space.file(names[point]) as path:
+                    path.write_text(json.dumps(mean_values(found[point])), encoding="utf-8")
+                task.advance()
+        task.close()
+        found_points = [
+            SweepPoint(*_shape(point), point.beta, json.loads((space.folder / names[point]).read_text()))
+            for point in points
+        ]
+        with space.file("sweep.json") as path:
+            path.write_text(json.dumps([point.as_dict() for point in found_points], indent=2), encoding="utf-8")
+        return {"points": len(points), "queries": len(self.dataset.labels(self.split))}
+
+    def _blocks(self, wanted: int) -> Iterator[Block]:
+        """Queries, encoded and ranked once, in blocks that bound the memory of centroids and rankings."""
+        queries = list(self.dataset.split_queries(self.split).items())
+        for start in range(0, len(queries), BLOCK):
+            part = queries[start : start + BLOCK]
+            encoded = encode_queries_checked(self.index.encoder, [text for _, text in part], strict=False).vectors
+            first, _ = self.index.search(encoded, max(self.depth, wanted) if self.rerank else wanted)
+            yield [query_id for query_id, _ in part], encoded, first
+
+    def _measure(self, block: Block, centroids: Centroids, point: CollectiveSettings) -> PerQuery:
+        query_ids, queries, first = block
+        expanded = expand(queries, centroids.first(point.centroids), point.beta, point.expansion_scale)
+        if self.rerank:
+            rows, scores = rescore(expanded, first[:, : self.depth], self.index.store, self.depth)
+        else:
+            rows, scores = self.index.search(expanded, self.depth)
+        ids = self.index.store.ids
+        run = {
+            query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
+            for query_id, line, values in zip(query_ids, rows, scores, strict=True)
+        }
+        labels = {query_id: self.dataset.labels(self.split)[query_id] for query_id in query_ids}
+        return measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from)
 
 
 def _shape(point: CollectiveSettings | SweepPoint) -> tuple[int, int, int]:
