@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import logging
 import math
@@ -97,14 +98,18 @@ class Bm25:
         idf = ln((N + 1) / (df + 1)); tf is capped, so that a word is not telling for being repeated.
         """
         wanted = sorted({row for group in passages for row in group})
-        words = dict(zip(wanted, self._words([self._passages[row].full_text for row in wanted]), strict=True))
+        texts, idf = self._words([self._passages[row].full_text for row in wanted]), functools.cache(self._idf)
+        known = (collections.Counter(word for word in words if word in self._engine.vocab_dict) for words in texts)
+        worth = {
+            row: {word: min(times, 3) * idf(word) for word, times in words.items()}
+            for row, words in zip(wanted, known, strict=True)
+        }
         found = []
         for group in passages:
             weights: dict[str, float] = {}
             for row in group:
-                for word, times in collections.Counter(words[row]).items():
-                    if word in self._engine.vocab_dict:
-                        weights[word] = weights.get(word, 0.0) + min(times, 3) * self._idf(word)
+                for word, value in worth[row].items():
+                    weights[word] = weights.get(word, 0.0) + value
             found.append(sorted(weights, key=lambda word: (-weights[word], word))[:count])
         return found
 
