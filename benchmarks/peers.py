@@ -2,11 +2,11 @@
 
     python benchmarks/peers.py [--json FILE] [--passages 100000] [--data FOLDER] [--peers FOLDER] [--work FOLDER]
 
-Passages are those of the collections in ``--data``, without duplicates, cut at 64 tokens and encoded with MiniLM;
-queries are theirs. Vectors are encoded once and kept in ``--work``; an interrupted call continues. Each engine builds
-and searches in processes of its own, a peer in its environment ``--peers``/NAME (``python -m venv``, its package and
-NumPy); one that is not installed is left out with a sentence. Recall is the share of the exact engine's passages. Of
-each query, and of each batch of 32, the best of three times counts.
+Passages are those of the collections in ``--data``, without duplicates, cut at 64 tokens and encoded with MiniLM in
+8-bit integers; queries are theirs. Vectors are encoded once and kept in ``--work``; an interrupted call continues.
+Each engine builds and searches in processes of its own, a peer in its environment ``--peers``/NAME (``python -m
+venv``, its package and NumPy); one that is not installed is left out with a sentence. Recall is the share of the
+exact engine's passages. Of each query, and of each batch of 32, the best of three times counts.
 """
 
 from __future__ import annotations
@@ -299,9 +299,8 @@ def prepare(work: Path, data: Path, count: int) -> None:
     if (work / "queries.npy").exists():
         return
     texts = gather(work, data, count)
-    index = build_index(
-        load_dataset(work / "collection"), work / "index", encoder=EncoderSettings(passage_length=LENGTH)
-    )
+    how = EncoderSettings(passage_length=LENGTH, backend="int8")
+    index = build_index(load_dataset(work / "collection"), work / "index", encoder=how)
     store = index.store
     shape = (store.tokens, store.dimension)
     vectors = np.lib.format.open_memmap(work / "vectors.npy", mode="w+", dtype=np.float16, shape=shape)
