@@ -27,8 +27,8 @@ import torch
 from common import write_report
 from sentence_transformers.util.similarity import maxsim
 
-from colabel.index.exact import TokenShard, search_exact
-from colabel.maxsim import plain, score_candidates
+from colabel.index.exact import search_exact
+from colabel.maxsim import TokenShard, plain, score_candidates
 
 DIMENSION, QUERIES, QUERY_TOKENS, FEEDBACK_TOKENS = 128, 64, 32, 42
 CANDIDATES, K, SQUARE, BATCH = 100, 100, 2048, 256

@@ -35,9 +35,9 @@ from colabel.collective.kmeans import spread_start
 from colabel.data import load_dataset
 from colabel.encode.weights import resolve_model
 from colabel.index import Index, build_index
-from colabel.index.exact import score_rows
 from colabel.index.ivf import ivf_lists
 from colabel.index.nearest_tokens import nearest_exact
+from colabel.maxsim import score_rows
 from colabel.ranking.rankings import BLOCK
 from colabel.settings import CollectiveSettings, DataSettings
 

@@ -16,7 +16,8 @@ from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from sentence_transformers.util.similarity import maxsim
 
 from colabel.errors import UsageError
-from colabel.maxsim import Scorer, StoredVectors, chunks_by_length, fold_weights, plain, score_candidates
+from colabel.index.exact import limited_threads
+from colabel.maxsim import Scorer, Spans, StoredVectors, chunks_by_length, fold_weights, plain, score_candidates
 from colabel.workers import Workers
 
 
@@ -61,7 +62,6 @@ def score_all(
     queries: torch.Tensor,
     passages: torch.Tensor,
     lengths: npt.NDArray[np.int64] | None = None,
-    threads: int | None = None,
 ) -> torch.Tensor:
     """Every query against every passage [P, L, D], of which the first ``lengths`` tokens count."""
     count, longest, _ = passages.shape
@@ -70,7 +70,7 @@ def score_all(
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rows = np.tile(np.arange(count), (len(queries), 1))
     stored = torch.cat(tokens) if tokens else passages.reshape(0, passages.shape[2])
-    return score_candidates(queries, stored, offsets, rows, threads=threads)
+    return score_candidates(queries, stored, offsets, rows)
 
 
 def test_score_by_hand() -> None:
@@ -222,7 +222,8 @@ def test_many_candidates_of_many_lengths() -> None:
     rows = np.stack([rng.permutation(151)[:120] for _ in range(6)])
     expected = maxsim(queries, [torch.from_numpy(vectors[a:b]).float() for a, b in pairwise(offsets)])
     for threads in (1, 2, 3):
-        scores = score_candidates(queries, vectors, offsets, rows, threads=threads)
+        with limited_threads(threads):
+            scores = score_candidates(queries, vectors, offsets, rows)
         assert torch.allclose(scores, expected.gather(1, torch.from_numpy(rows)), atol=1e-4)
 
 
@@ -252,7 +253,7 @@ def test_wrong_shapes_and_types_are_refused() -> None:
     with pytest.raises(UsageError, match="do not fit 1 queries"):
         score_candidates(torch.ones(1, 2, 8), *store, np.array([[0], [0]]))
     for row in (1, -2):
-        with pytest.raises(UsageError, match="rows 0 to 0"):
+        with pytest.raises(UsageError, match="passages from 0 to 0"):
             score_candidates(torch.ones(1, 2, 8), *store, np.array([[row]]))
 
 
@@ -283,13 +284,14 @@ def test_long_passages_are_scored_in_pieces() -> None:
     for block in (1, 4, 22, 23, 24):
         scorer = Scorer(queries, block_tokens=block)
         chunks = chunks_by_length(np.array([23]), 15, block)
-        scores = [scorer.score_stored(plain(vectors), np.array([0]), np.array([23]), chunk) for chunk in chunks]
+        spans = Spans(np.array([0]), np.array([0]), np.array([23]))
+        scores = [scorer.score_stored([plain(vectors)], spans, chunk) for chunk in chunks]
         np.testing.assert_allclose(scores, [[[reference_score(q, vectors) for q in queries]]], atol=1e-4)
 
 
 def test_torch_keeps_its_number_of_threads() -> None:
     before = torch.get_num_threads()
-    score_all(torch.ones(1, 2, 8), torch.ones(3, 2, 8), threads=2)
+    score_all(torch.ones(1, 2, 8), torch.ones(3, 2, 8))
     seen = []
     born_later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     born_later.start()

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,48 @@ class StoredVectors:
         return vectors.numpy()
 
 
+@dataclass(frozen=True)
+class TokenShard:
+    """Token vectors of consecutive passages, one after another.
+
+    Passage ``p`` of the shard has the tokens ``offsets[p]`` to ``offsets[p + 1]`` (int64 ``[n + 1]``) and the row
+    ``first_row + p`` of the collection.
+    """
+
+    vectors: StoredVectors
+    offsets: IntArray
+    first_row: int = 0
+
+    def __post_init__(self) -> None:
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.vectors) or (np.diff(self.offsets) < 0).any():
+            raise UsageError(f"offsets must rise from 0 to the number of token vectors, {len(self.vectors)}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class Spans(NamedTuple):
+    """Where passages lie, each int64 ``[n]``: the number of the shard, the first token in it, how many tokens."""
+
+    owners: IntArray
+    starts: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, shards: Sequence[TokenShard], rows: IntArray) -> Spans:
+        """Of rows of the collection."""
+        firsts = np.array([shard.first_row for shard in shards], dtype=np.int64)
+        owners = np.searchsorted(firsts, rows, side="right") - 1
+        places = rows - firsts[owners]
+        if len(shards) == 1:
+            starts, ends = shards[0].offsets[places], shards[0].offsets[places + 1]
+        else:
+            pairs = zip(owners.tolist(), places.tolist(), strict=True)
+            bounds = [shards[owner].offsets[place : place + 2] for owner, place in pairs]
+            starts, ends = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
+        return cls(owners, starts, ends - starts)
+
+
 def plain(vectors: Tensor | npt.NDArray[Any]) -> StoredVectors:
     """float16 or float32 vectors ``[T, D]`` that are stored as they are."""
     array = vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors.view(np.ndarray)
@@ -98,49 +140,51 @@ def fold_weights(vectors: Tensor, weights: Tensor) -> Tensor:
 
 
 def score_candidates(
-    queries: Tensor,
-    vectors: Tensor | npt.NDArray[Any] | StoredVectors,
-    offsets: IntArray,
-    candidates: IntArray,
-    *,
-    threads: int | None = None,
+    queries: Tensor, vectors: Tensor | npt.NDArray[Any] | StoredVectors, offsets: IntArray, candidates: IntArray
 ) -> Tensor:
-    """Score every query against its own candidate passages.
+    """Score every query against its own candidate passages, all of one store; see :func:`score_rows`.
+
+    Args:
+        vectors: ``[T, D]``, passages one after another, in any storage.
+        offsets: ``[n + 1]`` int64; passage ``r`` is ``vectors[offsets[r] : offsets[r + 1]]``.
+    """
+    store = vectors if isinstance(vectors, StoredVectors) else plain(vectors)
+    return score_rows(queries, [TokenShard(store, offsets)], candidates)
+
+
+def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray) -> Tensor:
+    """Score every query against its own passages, wherever they are stored.
 
     Args:
         queries: ``[Q, Lq, D]`` float32, weights folded in, zero vectors as padding.
-        vectors: ``[T, D]``, passages one after another, in any storage.
-        offsets: ``[n + 1]`` int64; passage ``r`` is ``vectors[offsets[r] : offsets[r + 1]]``.
-        candidates: ``[Q, C]`` int64 row numbers; −1 where a query has fewer candidates than others.
-        threads: how many threads work; None: as many as torch would use.
+        shards: in the order of their rows.
+        rows: ``[Q, C]`` int64; −1 where a query has fewer passages than others.
 
     Returns:
-        ``[Q, C]`` float32; −∞ where the candidate is −1 or an empty passage.
+        ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
     """
-    store = vectors if isinstance(vectors, StoredVectors) else plain(vectors)
-    check_queries(queries, store.dimension)
-    if candidates.ndim != 2 or len(candidates) != len(queries):
-        raise UsageError(f"candidates of shape {candidates.shape} do not fit {len(queries)} queries")
-    if candidates.size and (candidates.min() < -1 or candidates.max() >= len(offsets) - 1):
+    check_queries(queries, shards[0].vectors.dimension if shards else queries.shape[-1])
+    if rows.ndim != 2 or len(rows) != len(queries):
+        raise UsageError(f"rows of shape {rows.shape} do not fit {len(queries)} queries")
+    end = shards[-1].first_row + len(shards[-1]) if shards else 0
+    if rows.size and not -1 <= rows.min() <= rows.max() < end:
         raise UsageError(
-            f"candidate rows go from {candidates.min()} to {candidates.max()}, but the store holds rows 0 to "
-            f"{len(offsets) - 2} (−1 stands for no candidate)"
+            f"rows go from {rows.min()} to {rows.max()}, but the passages from 0 to {end - 1} (−1 stands for none)"
         )
-    scores = np.full(candidates.shape, -np.inf, dtype=np.float32)
+    scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+    stores = [shard.vectors for shard in shards]
 
     def work(numbers: Iterator[int]) -> None:
         scorer = Scorer(queries[:1])
         for number in numbers:
             scorer.use(queries[number : number + 1])
-            filled = np.flatnonzero(candidates[number] >= 0)
-            rows = candidates[number, filled]
-            starts = offsets[rows]
-            lengths = offsets[rows + 1] - starts
-            for chunk in chunks_by_length(lengths, queries.shape[1]):
-                found = scorer.score_stored(store, starts, lengths, chunk)
+            filled = np.flatnonzero(rows[number] >= 0)
+            spans = Spans.of(shards, rows[number, filled])
+            for chunk in chunks_by_length(spans.lengths, queries.shape[1]):
+                found = scorer.score_stored(stores, spans, chunk)
                 scores[number, filled[np.concatenate(chunk)]] = found[:, 0]
 
-    with Workers(threads) as workers:
+    with Workers() as workers:
         workers.share(range(len(queries)), work)
     return torch.from_numpy(scores)
 
@@ -209,62 +253,38 @@ class Scorer:
         self._width = self._query_tokens.shape[0]
         self._fold = 2 if self._width % 32 else 1
 
-    def score_stored(
-        self, vectors: StoredVectors, starts: IntArray, lengths: IntArray, chunk: Sequence[IntArray]
-    ) -> FloatArray:
+    def score_stored(self, stores: Sequence[StoredVectors], spans: Spans, chunk: Sequence[IntArray]) -> FloatArray:
         """Score a chunk of stored passages; returns ``[P, Q]``, the passages of its blocks one after another.
 
         Args:
-            vectors: of ``T`` tokens.
-            starts: ``[n]``, with
-            lengths: ``[n]``: passage ``p`` has the tokens from ``starts[p]`` to ``starts[p] + lengths[p]``.
-            chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
-        """
-        first = chunk[0][0]
-        if lengths[first] > self._block_tokens:
-            return self._score_long(vectors, int(starts[first]), int(lengths[first]))
-        positions, shapes = [], []
-        for block in chunk:
-            last = lengths[block] - 1
-            longest = int(last[0]) + 1
-            longest += longest % self._fold
-            # Beyond its end a passage repeats its last token.
-            rows = starts[block][:, None] + np.minimum(np.arange(longest), last[:, None])
-            positions.append(rows.reshape(-1))
-            shapes.append(rows.shape)
-        tokens = self._gather(vectors, np.concatenate(positions))
-        return self._sum(self._find_maxima(tokens, shapes))
-
-    def score_pieces(
-        self, stores: Sequence[StoredVectors], pieces: Sequence[tuple[int, int, int]], chunk: Sequence[IntArray]
-    ) -> FloatArray:
-        """Score a chunk of passages from several stores; returns ``[P, Q]`` like :meth:`score_stored`.
-
-        Args:
             stores: all of one kind.
-            pieces: passage ``p`` has the tokens ``start`` to ``end`` of a store: its number, start and end.
-            chunk: blocks of numbers ``p`` as :func:`chunks_by_length` gives them.
+            chunk: blocks of numbers of ``spans`` as :func:`chunks_by_length` gives them.
         """
-        number, start, end = pieces[int(chunk[0][0])]
-        if end - start > self._block_tokens:
-            return self._score_long(stores[number], start, end - start)
-        shapes = []
-        for block in chunk:
-            _, start, end = pieces[int(block[0])]
-            shapes.append((len(block), end - start + (end - start) % self._fold))
-        rows, tokens = self._take(stores[number], sum(count * longest for count, longest in shapes))
-        targets = [row.numpy() for row in rows]
-        place = 0
-        for block, (_, longest) in zip(chunk, shapes, strict=True):
-            for passage in block.tolist():
-                number, start, end = pieces[passage]
-                last = place + end - start
-                for target, array in zip(targets, stores[number].arrays, strict=True):
-                    target[place:last] = array[start:end]
-                    target[last : place + longest] = target[last - 1]
-                place += longest
+        owners, starts, lengths = spans
+        first = chunk[0][0]
+        store = stores[owners[first]]
+        if lengths[first] > self._block_tokens:
+            return self._score_long(store, int(starts[first]), int(lengths[first]))
+        longest = [int(lengths[block[0]]) for block in chunk]
+        shapes = [(len(block), size + size % self._fold) for block, size in zip(chunk, longest, strict=True)]
+        # Beyond its end a passage repeats its last token.
+        if len(stores) == 1:
+            positions = [
+                starts[block][:, None] + np.minimum(np.arange(size), lengths[block][:, None] - 1)
+                for block, (_, size) in zip(chunk, shapes, strict=True)
+            ]
+            tokens = self._gather(store, np.concatenate([rows.reshape(-1) for rows in positions]))
+            return self._sum(self._find_maxima(tokens, shapes))
+        rows, tokens = self._take(store, sum(count * size for count, size in shapes))
+        targets, place = [row.numpy() for row in rows], 0
+        for block, (_, size) in zip(chunk, shapes, strict=True):
+            for owner, start, length in zip(*(values[block].tolist() for values in spans), strict=True):
+                for target, array in zip(targets, stores[owner].arrays, strict=True):
+                    target[place : place + length] = array[start : start + length]
+                    target[place + length : place + size] = array[start + length - 1]
+                place += size
         if rows[0] is not tokens:
-            stores[number].decode(rows, tokens)
+            store.decode(rows, tokens)
         return self._sum(self._find_maxima(tokens, shapes))
 
     def _score_long(self, vectors: StoredVectors, start: int, length: int) -> FloatArray:

@@ -12,8 +12,8 @@ import torch
 from colabel.collective import Knowledge, choose_feedback, collect, expand, extract
 from colabel.data import load_dataset
 from colabel.index import Index, build_index
-from colabel.index.exact import score_rows
 from colabel.labels import probabilities
+from colabel.maxsim import score_rows
 from colabel.settings import CollectiveSettings, DataSettings, EncoderSettings
 from colabel.teachers import CollectiveTeacher, SelfTeacher
 from tests import reference
@@ -121,8 +121,7 @@ def test_random_vectors(seed: int) -> None:
     queries = torch.from_numpy(random.normal(size=(3, 5, 16)).astype(np.float32))
     queries[1, 3:] = 0  # padding
     from colabel.collective import Centroids
-    from colabel.index.exact import TokenShard
-    from colabel.maxsim import plain
+    from colabel.maxsim import TokenShard, plain
 
     centroids = Centroids(
         torch.from_numpy(random.normal(size=(3, 4, 16)).astype(np.float32)),

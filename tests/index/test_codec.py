@@ -12,10 +12,10 @@ from colabel.artefacts import read_manifest
 from colabel.data import Dataset
 from colabel.errors import ArtefactError, UsageError
 from colabel.index.codec import Codec, exact_type, learn, make_codec, vector_bytes
-from colabel.index.exact import TokenShard, search_exact
+from colabel.index.exact import search_exact
 from colabel.index.ivf import IvfIndex, build_ivf
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
-from colabel.maxsim import plain
+from colabel.maxsim import TokenShard, plain
 from colabel.settings import IndexSettings
 from tests.index.small import encoder_settings, probes, queries
 

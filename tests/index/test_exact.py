@@ -19,8 +19,8 @@ from sentence_transformers.util.similarity import maxsim
 from colabel.errors import UsageError
 from colabel.index import exact
 from colabel.index.codec import make_codec
-from colabel.index.exact import TokenShard, decode_keys, encode_keys, score_rows, search_exact
-from colabel.maxsim import plain
+from colabel.index.exact import decode_keys, encode_keys, limited_threads, search_exact
+from colabel.maxsim import TokenShard, plain, score_rows
 from tests.test_maxsim import ragged, reference_score, unit_vectors
 
 SMALL = {"BLOCK_TOKENS": 7, "BLOCK_QUERY_TOKENS": 16, "BATCH_TOKENS": 10, "WINDOW_TOKENS": 25}
@@ -63,8 +63,8 @@ def test_search_equals_sorting_loop_only_scores(
     for part in lengths:
         shards.append(shard_of(rng, part, first_row=row))
         row += len(part)
-    with blocks(**SMALL if small else {}):
-        scores, rows = search_exact(queries, shards[::-1], k, threads=threads)
+    with blocks(**SMALL if small else {}), limited_threads(threads):
+        scores, rows = search_exact(queries, shards[::-1], k)
     for query, found, found_rows in zip(queries, scores.tolist(), rows.tolist(), strict=True):
         expected = {
             shard.first_row + place: reference_score(query, passage)
@@ -135,7 +135,8 @@ def test_block_sizes_do_not_matter(collection: TokenShard, queries: torch.Tensor
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_matter(collection: TokenShard, queries: torch.Tensor, threads: int) -> None:
     expected = search_exact(queries, [collection], 30)
-    assert_same_ranking(search_exact(queries, [collection], 30, threads=threads), expected)
+    with limited_threads(threads):
+        assert_same_ranking(search_exact(queries, [collection], 30), expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -256,7 +257,7 @@ def test_rows_of_several_shards_are_scored(collection: TokenShard, queries: torc
         known = dict(zip(rows[query].tolist(), scores[query].tolist(), strict=True))
         expected = [known[row] for row in shuffled[query].tolist()]
         assert rescored[query].tolist() == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(UsageError, match="row 6 is in no shard"):
+    with pytest.raises(UsageError, match="rows go from 3 to 6"):
         score_rows(queries[:1], [shard_of(rng, [1, 2, 3], 128), other], np.array([[3, 6]]))
 
 
@@ -300,11 +301,10 @@ def test_progress_adds_up(collection: TokenShard, queries: torch.Tensor) -> None
 
 
 def test_wrong_calls_are_refused() -> None:
-    shard, queries = shard_of(np.random.default_rng(9), [2, 3], first_row=4), torch.ones(1, 3, 8)
+    shard = shard_of(np.random.default_rng(9), [2, 3], first_row=4)
     for call, message in (
         (lambda: search_exact(torch.ones(3, 8), [shard], 1), "float32 tensor"),
         (lambda: search_exact(torch.ones(1, 3, 9), [shard], 1), "9 dimensions, passages 8"),
-        (lambda: search_exact(queries, [shard], 1, threads=0), "threads must be at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             call()

@@ -24,10 +24,10 @@ from colabel.collective import choose_feedback, extract
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index import nearest_tokens as lookups
 from colabel.index import shards
-from colabel.index.exact import TokenShard, search_exact
+from colabel.index.exact import search_exact
 from colabel.index.shard_plan import ShardLayout
 from colabel.index.shards import ShardedIndex, Shards, build_sharded, merge_nearest, merge_rankings, plan_shards
-from colabel.maxsim import plain
+from colabel.maxsim import TokenShard, plain
 from colabel.settings import ComputeSettings
 from tests.conftest import WORDS
 
@@ -372,14 +372,12 @@ def test_shards_rank_as_one_index(data: st.DataObject) -> None:
     ranks = random.permutation(len(lengths)).astype(np.int32)
     k = data.draw(st.integers(1, 40))
     cuts = data.draw(st.sets(st.integers(1, len(lengths)), max_size=4))
-    whole_scores, whole_rows = search_exact(
-        queries, [TokenShard(plain(vectors), offsets)], k, tie_ranks=ranks, threads=1
-    )
+    whole_scores, whole_rows = search_exact(queries, [TokenShard(plain(vectors), offsets)], k, tie_ranks=ranks)
 
     def part(first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         here = TokenShard(plain(vectors[offsets[first] : offsets[last]]), offsets[first : last + 1] - offsets[first])
         order = np.argsort(np.argsort(ranks[first:last])).astype(np.int32)
-        found, places = search_exact(queries, [here], k, tie_ranks=order, threads=1)
+        found, places = search_exact(queries, [here], k, tie_ranks=order)
         return np.where(places.numpy() >= 0, places.numpy() + first, -1), found.numpy()
 
     bounds = sorted({0, *cuts, len(lengths)})

@@ -16,9 +16,8 @@ import torch
 from colabel.collective import Centroids
 from colabel.data import Dataset, load_dataset
 from colabel.data.string_table import StringTable
-from colabel.index.exact import TokenShard, score_rows
 from colabel.labels import Labels, label
-from colabel.maxsim import plain
+from colabel.maxsim import TokenShard, plain, score_rows
 from colabel.ranking import rank
 from colabel.ranking.rankings import Ranking
 from colabel.settings import CollectiveSettings, LabelSettings

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import faiss
@@ -24,10 +23,10 @@ from colabel.maxsim import (
     BLOCK_QUERY_TOKENS,
     BLOCK_TOKENS,
     Scorer,
-    StoredVectors,
+    Spans,
+    TokenShard,
     check_queries,
     chunks_by_length,
-    score_candidates,
 )
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray
@@ -45,26 +44,6 @@ NOTHING = -(2**63)
 _LAST_ROW = 2**32 - 1  # a key has 32 bits for the row number
 
 
-@dataclass(frozen=True)
-class TokenShard:
-    """Token vectors of consecutive passages, one after another.
-
-    Passage ``p`` of the shard has the tokens ``offsets[p]`` to ``offsets[p + 1]`` (int64 ``[n + 1]``) and the row
-    ``first_row + p`` of the collection.
-    """
-
-    vectors: StoredVectors
-    offsets: IntArray
-    first_row: int = 0
-
-    def __post_init__(self) -> None:
-        if self.offsets[0] != 0 or self.offsets[-1] != len(self.vectors) or (np.diff(self.offsets) < 0).any():
-            raise UsageError(f"offsets must rise from 0 to the number of token vectors, {len(self.vectors)}")
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
 def search_exact(
     queries: Tensor,
     shards: Sequence[TokenShard],
@@ -72,7 +51,6 @@ def search_exact(
     *,
     allowed: npt.NDArray[np.bool_] | None = None,
     tie_ranks: npt.NDArray[np.int32] | None = None,
-    threads: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Tensor, Tensor]:
     """Find the k best passages of each query by the score of Eq. (1).
@@ -82,7 +60,6 @@ def search_exact(
         shards: the collection, in any order; no row may be in two of them.
         allowed: bool mask over row numbers; passages where it is False are neither read nor returned.
         tie_ranks: int32 ``[rows]``, a permutation: of equal scores the smaller rank comes first. None: row numbers.
-        threads: how many threads work; None: as many as torch would use.
         progress: counts (query, passage) pairs.
 
     Returns:
@@ -95,7 +72,7 @@ def search_exact(
     batch = max(1, min(256, BATCH_TOKENS // max(1, queries.shape[1])))
     task = progress.start("search", len(queries) * sum(len(_kept(shard, allowed)) for shard in shards), "pairs")
     try:
-        with Workers(threads) as workers:
+        with Workers() as workers:
             for shard in shards:
                 for passages in _windows(shard, _kept(shard, allowed)):
                     rows = shard.first_row + passages
@@ -117,40 +94,6 @@ def rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
     inverse = np.empty(len(tie_ranks), dtype=np.int64)
     inverse[tie_ranks] = np.arange(len(tie_ranks))
     return torch.where(ranks >= 0, torch.from_numpy(inverse)[ranks.clamp(min=0)], -1)
-
-
-def score_rows(queries: Tensor, shards: Sequence[TokenShard], rows: IntArray) -> Tensor:
-    """Score every query ``[Q, Lq, D]`` against its own passages, row numbers ``[Q, C]``, wherever they are stored.
-
-    ``shards`` come in the order of their rows. Returns ``[Q, C]`` float32; −∞ where the row is −1 or an empty passage.
-    """
-    if len(shards) == 1 and shards[0].first_row == 0:
-        return score_candidates(queries, shards[0].vectors, shards[0].offsets, rows)
-    check_queries(queries, shards[0].vectors.dimension if shards else queries.shape[-1])
-    owners = np.searchsorted([shard.first_row for shard in shards], rows, side="right") - 1
-    end = shards[-1].first_row + len(shards[-1]) if shards else 0
-    if rows.size and rows.max() >= end:
-        raise UsageError(f"row {rows.max()} is in no shard (−1 stands for no passage)")
-    scores = np.full(rows.shape, -np.inf, dtype=np.float32)
-    stores = [shard.vectors for shard in shards]
-
-    def work(numbers: Iterator[int]) -> None:
-        scorer = Scorer(queries[:1])
-        for number in numbers:
-            scorer.use(queries[number : number + 1])
-            pieces = []
-            filled = np.flatnonzero(rows[number] >= 0)
-            for row, owner in zip(rows[number, filled].tolist(), owners[number, filled].tolist(), strict=True):
-                place = row - shards[owner].first_row
-                start, stop = shards[owner].offsets[place : place + 2].tolist()
-                pieces.append((owner, start, stop))
-            lengths = np.array([stop - start for _, start, stop in pieces], dtype=np.int64)
-            for chunk in chunks_by_length(lengths, queries.shape[1]):
-                scores[number, filled[np.concatenate(chunk)]] = scorer.score_pieces(stores, pieces, chunk)[:, 0]
-
-    with Workers() as workers:
-        workers.share(range(len(queries)), work)
-    return torch.from_numpy(scores)
 
 
 def rescore(queries: Tensor, candidates: IntArray, store: TokenStore, k: int) -> tuple[IntArray, FloatArray]:
@@ -211,12 +154,13 @@ def _score(queries: Tensor, shard: TokenShard, passages: IntArray, workers: Work
     """Scores ``[Q, n]`` of a batch of queries against passages of a shard."""
     starts = shard.offsets[passages]
     lengths = shard.offsets[passages + 1] - starts
+    spans = Spans(np.zeros_like(starts), starts, lengths)
     scores = np.empty((len(passages), len(queries)), dtype=np.float32)
 
     def work(chunks: Iterator[list[IntArray]]) -> None:
         scorer = Scorer(queries, block_tokens=BLOCK_TOKENS, block_query_tokens=BLOCK_QUERY_TOKENS)
         for chunk in chunks:
-            scores[np.concatenate(chunk)] = scorer.score_stored(shard.vectors, starts, lengths, chunk)
+            scores[np.concatenate(chunk)] = scorer.score_stored([shard.vectors], spans, chunk)
 
     workers.share(chunks_by_length(lengths, len(queries) * queries.shape[1], BLOCK_TOKENS), work)
     return torch.from_numpy(scores).T

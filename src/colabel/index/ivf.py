@@ -27,8 +27,9 @@ import torch
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.codec import SEED, TRAIN_PER_LIST
-from colabel.index.exact import TokenShard, rescore
+from colabel.index.exact import rescore
 from colabel.index.store import TokenStore
+from colabel.maxsim import TokenShard
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray
 

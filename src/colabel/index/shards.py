@@ -31,11 +31,12 @@ from colabel.encode import open_encoder, prepare_encoder
 from colabel.errors import ArtefactError, UsageError
 from colabel.index import store as token_store
 from colabel.index.codec import train_centres
-from colabel.index.exact import NOTHING, TokenShard, decode_keys, encode_keys, rows_of_ranks
+from colabel.index.exact import NOTHING, decode_keys, encode_keys, rows_of_ranks
 from colabel.index.index import SETTINGS_FILE, Index, choose_engine
 from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, centre_sample
 from colabel.index.shard_plan import Shard, ShardCache, ShardLayout, ShardSource
 from colabel.index.store import TokenStore, prepare_codec, warn_of_cuts
+from colabel.maxsim import TokenShard
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
 from colabel.types import FloatArray, IntArray

@@ -32,7 +32,7 @@ from colabel.encode import Encoder
 from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec
-from colabel.index.exact import TokenShard, score_rows
+from colabel.maxsim import TokenShard, score_rows
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray, Passage
 
