@@ -6,8 +6,11 @@ import gzip
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,16 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return folder
+
+
+def kill_once(there: Callable[[], bool], command: Sequence[str], seconds: float = 120) -> None:
+    """Start a program, and kill it as ``kill -9`` does once something is there (or after so many seconds)."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and child.poll() is None and not there():
+        time.sleep(0.002)
+    child.send_signal(signal.SIGKILL)
+    child.wait(30)
 
 
 Call = Callable[..., tuple[int, str, str]]

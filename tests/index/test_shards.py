@@ -6,10 +6,8 @@ import itertools
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +27,8 @@ from colabel.index.shard_plan import ShardLayout
 from colabel.index.shards import ShardedIndex, Shards, build_sharded, merge_nearest, merge_rankings, plan_shards
 from colabel.maxsim import TokenShard, plain
 from colabel.settings import ComputeSettings
-from tests.conftest import WORDS
+from tests.conftest import WORDS, kill_once
+from tests.index.small import write_corpus
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,7 +41,7 @@ def small_blocks() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sharded") / "collection"
-    (folder / "qrels").mkdir(parents=True)
+    folder.mkdir()
     choose = random.Random(0)
     texts = [" ".join(choose.choices(WORDS, k=choose.randint(2, 20))) for _ in range(60)]
     texts[3] = texts[50] = texts[17]  # equal scores in different shards
@@ -50,8 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts[32:40] = [""] * 8  # a whole shard without a token
     lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "glacier cave"}) + "\n")
-    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
     return folder
 
 
@@ -175,6 +172,8 @@ def test_nearest_tokens_by_lists_are_the_same(
 
 def test_an_opened_index_needs_neither_the_collection_nor_its_builder(parts: ShardedIndex, whole: Index) -> None:
     opened = Index.open(parts.folder)
+    assert isinstance(opened, ShardedIndex)
+    assert opened.shards.source.device == "cpu", "as it was built"
     np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
 
 
@@ -209,12 +208,7 @@ build_sharded(dataset, Path(out), Shards(source))
 def test_a_killed_build_keeps_finished_shards(folder: Path, tiny_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     command = [sys.executable, "-c", CHILD, str(folder), str(tiny_model), str(out)]
-    child = subprocess.Popen(command)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and child.poll() is None and len(list(out.glob("shard-*/index.json"))) < 3:
-        time.sleep(0.002)
-    child.send_signal(signal.SIGKILL)
-    child.wait(30)
+    kill_once(lambda: len(list(out.glob("shard-*/index.json"))) >= 3, command)
     assert not (out / "index.json").exists(), "it was killed in the middle"
     kept = {path: path.stat().st_mtime_ns for path in out.glob("shard-*/index.json")}
     assert len(kept) >= 3
@@ -258,13 +252,7 @@ def test_approximate_shards_find_as_much_as_one_approximate_index(
     encoder: EncoderSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(1)
-    (tmp_path / "many" / "qrels").mkdir(parents=True)
-    texts = [" ".join(choose.choices(WORDS, k=choose.randint(4, 12))) for _ in range(1200)]
-    lines = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
-    (tmp_path / "many" / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "many" / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "glacier cave"}) + "\n")
-    (tmp_path / "many" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    collection = load_dataset(str(tmp_path / "many"), cache=tmp_path / "data")
+    collection = load_dataset(str(write_corpus(tmp_path / "many", 1200)), cache=tmp_path / "data")
     monkeypatch.setattr("colabel.index.store.BLOCK_PASSAGES", 300)
     one = build_index(collection, tmp_path / "one", encoder=encoder, index=IndexSettings(engine="ivf"))
     source = plan_shards(collection, tmp_path / "four", encoder, "fp16", ComputeSettings(shard_passages=300))
@@ -279,16 +267,6 @@ def test_approximate_shards_find_as_much_as_one_approximate_index(
 
     assert recall(four) > recall(one) - 0.02
     assert recall(one) > 0.9
-
-
-def test_an_opened_index_makes_shards_as_it_was_built(
-    collection: Dataset, encoder: EncoderSettings, whole: Index, tmp_path: Path
-) -> None:
-    build(collection, encoder, tmp_path / "index")
-    opened = Index.open(tmp_path / "index")
-    assert isinstance(opened, ShardedIndex)
-    assert opened.shards.source.device == "cpu"
-    np.testing.assert_array_equal(opened.search(queries(whole), 5)[0], whole.search(queries(whole), 5)[0])
 
 
 def test_a_folder_that_is_not_seen_is_told_with_the_remedy(
@@ -306,17 +284,6 @@ def test_rows_have_owners() -> None:
     assert len(plan) == 5
     assert [plan.rows(number) for number in (0, 4)] == [(0, 24), (96, 100)]
     assert plan.owners(np.array([[-1, 99], [0, 23]])).tolist() == [0, 4]
-
-
-def test_shards_of_an_earlier_version_at_a_url_are_refused(
-    collection: Dataset, encoder: EncoderSettings, tmp_path: Path
-) -> None:
-    index = build(collection, encoder, tmp_path / "index")
-    table = json.loads((index.folder / "index.json").read_text())
-    table["shards"]["home"] = "s3://bucket/folder"
-    (index.folder / "index.json").write_text(json.dumps(table))
-    with pytest.raises(ArtefactError, match=r"not in its folder \(s3://bucket/folder\)"):
-        Index.open(index.folder)
 
 
 EMPTY = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +12,8 @@ import pytest
 from colabel import Index
 from colabel.data import Dataset
 from colabel.index.store import document_frequency
+from tests.conftest import kill_once
 from tests.index.small import write_corpus
-
-WriteBeir = Callable[..., Path]
 
 
 def test_store_holds_vectors_with_their_token_ids(index: Index, dataset: Dataset) -> None:
@@ -68,14 +64,8 @@ def test_encoding_continues_after_a_kill(tiny_model: Path, tmp_path: Path) -> No
     data = write_corpus(tmp_path / "words", 400)
     command = [sys.executable, "-c", CHILD, str(data), str(tiny_model)]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, timeout=120)
-    child = subprocess.Popen([*command, str(tmp_path / "killed")])
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and child.poll() is None:
-        if len(list((tmp_path / "killed").glob(".tokens.partial/shard-*.json"))) >= 3:
-            break
-        time.sleep(0.002)
-    child.send_signal(signal.SIGKILL)
-    child.wait(30)
+    blocks = (tmp_path / "killed").glob
+    kill_once(lambda: len(list(blocks(".tokens.partial/shard-*.json"))) >= 3, [*command, str(tmp_path / "killed")])
     assert not (tmp_path / "killed" / "tokens").exists(), "it was killed in the middle"
     subprocess.run([*command, str(tmp_path / "killed")], check=True, timeout=120)
     for stage in ("tokens", "ivf"):

@@ -47,7 +47,7 @@ class PassageTable:
         self._closer = weakref.finalize(self, os.close, self._descriptor)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._offsets) - 1
 
     def __getitem__(self, row: int) -> Passage:
         if not 0 <= row < len(self):
@@ -102,9 +102,12 @@ class JoinedPassages(PassageTable):
         self._firsts = np.cumsum([0, *(len(rows) for _, rows in parts)])
         self.path = parts[0][0].path
 
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
     def __getitem__(self, row: int) -> Passage:
-        if not 0 <= row < self._firsts[-1]:
-            raise IndexError(f"row {row} of a collection with {self._firsts[-1]} passages")
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of a collection with {len(self)} passages")
         number = int(np.searchsorted(self._firsts, row, side="right")) - 1
         table, rows = self._parts[number]
         return table[int(rows[row - self._firsts[number]])]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -25,16 +25,16 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
+from colabel.data.pieces import pack
 from colabel.errors import ArtefactError
 from colabel.index.codec import SEED, TRAIN_PER_LIST
 from colabel.index.exact import rescore
 from colabel.index.store import TokenStore
-from colabel.maxsim import TokenShard
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray
 
 STAGE = "ivf"
-_PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built
+_PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built; a larger shard stands alone
 _ADD_BLOCK = 2**16
 TRAIN_ITERATIONS = 8
 _QUANTISED_FROM = 20_000
@@ -86,7 +86,6 @@ class IvfIndex:
         folder: Path,
         store: TokenStore,
         *,
-        probes: int | None = None,
         token_depth: int = 1536,
         candidates: int = 1024,
     ) -> None:
@@ -95,7 +94,7 @@ class IvfIndex:
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
         self.lists, parts = self.manifest.counts["lists"], self.manifest.counts["parts"]
-        self.probes = probes or max(16, self.lists // 256)  # enough for 0.99 of the exact top 10 on real collections
+        self.probes = max(16, self.lists // 256)  # enough for 0.99 of the exact top 10 on real collections
         self.token_depth = token_depth
         self.candidates = candidates
         self.rows: npt.NDArray[np.int32] = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
@@ -272,7 +271,7 @@ def _write(space: Workspace, store: TokenStore, progress: Progress) -> Mapping[s
         with space.file("coarse.faiss") as path:
             faiss.write_index(trained, str(path))
     task = progress.start("building the approximate index", store.tokens, "tokens")
-    parts = list(_parts(store))
+    parts = list(pack(store.shards, lambda shard: len(shard.vectors), _PART_TOKENS, overlap=-1))
     for number, shards in enumerate(parts):
         if not space.done(f"part-{number:05d}.faiss"):
             part = faiss.read_index(str(space.folder / "coarse.faiss"))
@@ -303,17 +302,3 @@ def _train(store: TokenStore, lists: int) -> Any:
     index.cp.min_points_per_centroid = 1  # a tiny collection is no reason for a warning
     index.train(sample)
     return index
-
-
-def _parts(store: TokenStore) -> Iterator[list[TokenShard]]:
-    """Consecutive shards, together at most _PART_TOKENS tokens (a larger shard stands alone)."""
-    group: list[TokenShard] = []
-    tokens = 0
-    for shard in store.shards:
-        if group and tokens + len(shard.vectors) > _PART_TOKENS:
-            yield group
-            group, tokens = [], 0
-        group.append(shard)
-        tokens += len(shard.vectors)
-    if group:
-        yield group

@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest, write_json
 from colabel.artefacts.lock import folder_lock
@@ -41,7 +39,7 @@ from colabel.index.shards import ShardedIndex, ShardedStore, Shards, write_stati
 from colabel.index.store import TokenStore, build_store, join_stores, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings
-from colabel.types import FloatArray, IntArray
+from colabel.types import IntArray
 
 log = logging.getLogger(__name__)
 
@@ -59,21 +57,10 @@ class SegmentLayout(ShardLayout):
     firsts: tuple[int, ...] = (0,)
     codec: str = ""
 
-    def __len__(self) -> int:
-        return len(self.firsts) - 1
-
     @property
     def whole(self) -> str:
         """Names the stored vectors in their order."""
         return fingerprint([self.encoder, self.collection, self.storage, *filter(None, [self.codec])])
-
-    def rows(self, number: int) -> tuple[int, int]:
-        """First row of a segment and the row behind its last."""
-        return self.firsts[number], self.firsts[number + 1]
-
-    def owners(self, rows: IntArray) -> IntArray:
-        """The numbers of the segments that hold any of ``rows`` (−1: none), rising."""
-        return np.unique(np.searchsorted(self.firsts, rows[rows >= 0], side="right") - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +148,7 @@ class LivingIndex(ShardedIndex):
         return _numbered(self.folder, "beside", self.generation)
 
     def _open_store(self) -> ShardedStore:
-        return ShardedStore(_generation(self.folder, self.generation), self.shards)
+        return ShardedStore(_numbered(self.folder, "generation", self.generation), self.shards)
 
     @property
     def passages(self) -> PassageTable | None:
@@ -184,10 +171,9 @@ class LivingIndex(ShardedIndex):
         engines = [segment.index.engine for segment in self.shards.segments]
         return fingerprint([self.store.fingerprint, engines]) if "ivf" in engines else self.store.fingerprint
 
-    def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[npt.NDArray[np.int32], FloatArray]:
-        """The k nearest stored tokens; see :meth:`Index.nearest_tokens`. Each segment looks them up in its own way."""
-        self._check_vectors(vectors)
-        return self._merged_nearest(vectors, k, None, exact=False)
+    def _nearest_by(self) -> tuple[None, bool]:
+        """Each segment looks tokens up in its own way."""
+        return None, False
 
 
 def change(
@@ -359,7 +345,7 @@ def _publish(
         ids = (one.index.store.ids[int(row)] for one in segments for row in one.kept)
         return write_statistics(space, ids, asked)
 
-    build(_generation(folder, number), spec, write)
+    build(_numbered(folder, "generation", number), spec, write)
     if beside is not None:
         index = LivingIndex(folder, asked, number, None)
         if index.passages is None:
@@ -369,16 +355,12 @@ def _publish(
     write_json(folder / SETTINGS_FILE, {**table, "engine": asked.source.engine, "generation": number})
 
 
-def _generation(folder: Path, number: int) -> Path:
-    return _numbered(folder, "generation", number)
-
-
 def _numbered(folder: Path, what: str, number: int) -> Path:
     return folder / f"{what}-{number:05d}"
 
 
 def _read_generation(folder: Path, number: int) -> Segments:
-    place = _generation(folder, number)
+    place = _numbered(folder, "generation", number)
     named = read_manifest(place, ShardedStore.stage).settings
     kept = np.load(place / "kept.npy", allow_pickle=False)
     parts = np.split(kept, np.cumsum(named["kept"])[:-1])
@@ -392,8 +374,9 @@ def _prune(folder: Path, generations: Sequence[int | None]) -> None:
     needed, whole = set(), None in generations
     for number in generations:
         if number is not None:
-            named = read_manifest(_generation(folder, number)).settings["segments"]
-            needed |= {_generation(folder, number).name, _numbered(folder, "beside", number).name, *named}
+            place = _numbered(folder, "generation", number)
+            beside = _numbered(folder, "beside", number)
+            needed |= {place.name, beside.name, *read_manifest(place).settings["segments"]}
     for path in folder.iterdir():
         unused = path.name in _BUILT and not whole and _WHOLE not in needed
         if unused or (_NUMBERED.fullmatch(path.name) and path.name not in needed):

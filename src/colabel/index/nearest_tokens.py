@@ -28,7 +28,6 @@ from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, train_centres
 from colabel.index.store import TokenStore
-from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray
 from colabel.workers import Workers
 
@@ -91,9 +90,7 @@ def lookup_lists(tokens: int) -> int:
     return int(min(8192, max(1, 2 ** round(math.log2(4 * math.sqrt(max(1, tokens)))))))
 
 
-def build_lookup(
-    store: TokenStore, out: Path, progress: Progress = SILENT, *, centres: FloatArray | None = None
-) -> None:
+def build_lookup(store: TokenStore, out: Path, centres: FloatArray | None = None) -> None:
     """Group the tokens of a store into lists, in the folder ``out``.
 
     ``centres`` float32 [lists, dimension] are those of a larger collection of which the store is a part; None: its own.
@@ -103,7 +100,7 @@ def build_lookup(
     if centres is not None:
         inputs["centres"] = hashlib.blake2b(centres.tobytes(), digest_size=16).hexdigest()
     plan = Spec(STAGE, settings, inputs, seed=SEED)
-    build(out, plan, lambda space: _write(space, store, centres, progress))
+    build(out, plan, lambda space: _write(space, store, centres))
 
 
 def centre_sample(tokens: int, content: int) -> tuple[int, IntArray]:
@@ -258,24 +255,21 @@ def _keys(owners: IntArray, values: FloatArray) -> IntArray:
     return (owners << 32) + (2**31 - 1 - rising)
 
 
-def _write(space: Workspace, store: TokenStore, given: FloatArray | None, progress: Progress) -> Mapping[str, Any]:
+def _write(space: Workspace, store: TokenStore, given: FloatArray | None) -> Mapping[str, Any]:
     content = content_tokens(store)
     if given is None:
         lists, sample = centre_sample(store.tokens, len(content))
         given = train_centres(store.vectors_at(content[sample]), lists)
     lists, centres = len(given), given
-    task = progress.start("grouping tokens for the look-up", len(content), "tokens")
     nearest = np.empty(len(content), dtype=np.int32)
 
     def work(starts: Iterator[int]) -> None:
         for start in starts:
             block = store.vectors_at(content[start : start + _BLOCK])
             nearest[start : start + _BLOCK] = nearest_centres(block, centres)
-            task.advance(len(block))
 
     with Workers() as workers:
         workers.share(range(0, len(content), _BLOCK), work)
-    task.close()
     bounds = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64)
     order = content[np.argsort(nearest, kind="stable")]
     arrays: dict[str, npt.NDArray[Any]] = {"centres": centres, "order": order, "bounds": bounds}

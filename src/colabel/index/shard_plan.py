@@ -10,8 +10,9 @@ import contextlib
 import functools
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +22,15 @@ import torch
 
 from colabel.artefacts import Spec, fingerprint, patient_lock, read_manifest
 from colabel.data import PassageTable
+from colabel.data.passages import JoinedPassages
+from colabel.data.string_table import StringTable
 from colabel.encode import open_encoder
 from colabel.errors import ArtefactError
 from colabel.index.codec import exact_type, open_codec
 from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
 from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
-from colabel.types import FloatArray, IntArray, Passage
+from colabel.types import FloatArray, IntArray
 
 T = TypeVar("T")
 
@@ -48,8 +51,13 @@ class ShardLayout:
     storage: str
     block_passages: int
 
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The first row of each shard, and the number of passages at the end."""
+        return (*range(0, self.passages, self.shard_passages), self.passages)
+
     def __len__(self) -> int:
-        return len(range(0, self.passages, self.shard_passages))
+        return len(self.firsts) - 1
 
     @property
     def whole(self) -> str:
@@ -58,12 +66,11 @@ class ShardLayout:
 
     def rows(self, number: int) -> tuple[int, int]:
         """First row of a shard and the row behind its last."""
-        first = number * self.shard_passages
-        return first, min(first + self.shard_passages, self.passages)
+        return self.firsts[number], self.firsts[number + 1]
 
     def owners(self, rows: IntArray) -> IntArray:
         """The numbers of the shards that hold any of ``rows`` (−1: none), rising."""
-        return np.unique(rows[rows >= 0] // self.shard_passages)
+        return np.unique(np.searchsorted(self.firsts, rows[rows >= 0], side="right") - 1)
 
     def part_fingerprint(self, number: int) -> str:
         """Names the passages of a shard."""
@@ -99,28 +106,6 @@ class ShardSource:
     engine: str = "exact"
     device: str = "auto"
     texts: PassageTable | None = None
-
-
-@dataclass(frozen=True)
-class PassageSlice:
-    """The passages of one shard."""
-
-    texts: PassageTable
-    first: int
-    last: int
-    fingerprint: str
-
-    def __len__(self) -> int:
-        return self.last - self.first
-
-    @property
-    def ids(self) -> Iterator[str]:
-        """Their ids in order."""
-        return (passage.id for passage in self.range(0, len(self)))
-
-    def range(self, start: int, stop: int) -> Iterator[Passage]:
-        """Passages ``start`` to ``stop`` − 1 of the shard."""
-        return self.texts.range(self.first + start, self.first + stop)
 
 
 class ShardCache:
@@ -168,7 +153,9 @@ class ShardCache:
                     f"shard {number} of {len(layout)} is not in {source.home}, and without the collection it cannot "
                     "be built; run the command that built the index once more"
                 )
-            part = PassageSlice(source.texts, *layout.rows(number), layout.part_fingerprint(number))
+            rows = np.arange(*layout.rows(number))
+            ids = StringTable.of(source.texts[row].id for row in rows.tolist())
+            part = JoinedPassages([(source.texts, rows)], ids, layout.part_fingerprint(number))
             if learnt := layout.codec_fingerprint:
                 _check_part(source.home / "codec", learnt)
             codec = open_codec(layout.storage, source.home / "codec", learnt)
@@ -295,7 +282,7 @@ class Shard:
         if self._lookup is None:
             folder = self._index.folder / "lookup"
             with patient_lock(folder.with_name(".lookup.lock")):
-                build_lookup(self._store, folder, centres=np.array(centres))
+                build_lookup(self._store, folder, np.array(centres))
             self._lookup = TokenLookup(folder, self._store)
         return self._lookup
 

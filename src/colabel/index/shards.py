@@ -28,7 +28,7 @@ from colabel.artefacts.build import current_builder
 from colabel.data import Dataset, PassageTable, resolve_paths
 from colabel.data.string_table import StringTable
 from colabel.encode import open_encoder, prepare_encoder
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import UsageError
 from colabel.index import store as token_store
 from colabel.index.codec import train_centres
 from colabel.index.exact import NOTHING, decode_keys, encode_keys, rows_of_ranks
@@ -204,14 +204,13 @@ class ShardedIndex(Index):
     def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[npt.NDArray[np.int32], FloatArray]:
         """The k nearest stored tokens of the whole collection; see :meth:`Index.nearest_tokens`."""
         self._check_vectors(vectors)
-        centres = self.centres if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO else None
-        return self._merged_nearest(vectors, k, centres, self.engine == "exact")
-
-    def _merged_nearest(
-        self, vectors: torch.Tensor, k: int, centres: FloatArray | None, exact: bool
-    ) -> tuple[npt.NDArray[np.int32], FloatArray]:
-        found = self.shards.map("nearest", vectors.numpy(), k, centres, exact)
+        found = self.shards.map("nearest", vectors.numpy(), k, *self._nearest_by())
         return merge_nearest(((number, *answer) for number, answer in found), len(vectors), k)
+
+    def _nearest_by(self) -> tuple[FloatArray | None, bool]:
+        """The centres around which shards look tokens up, if any, and whether they read all tokens otherwise."""
+        centres = self.centres if LOOKUP_FROM <= self.store.tokens <= LOOKUP_UP_TO else None
+        return centres, self.engine == "exact"
 
     @cached_property
     def centres(self) -> FloatArray:
@@ -285,7 +284,7 @@ def build_sharded(
             "engine": chosen,
             "data": None if data is None else resolve_paths(data).as_dict(),
             "device": shards.source.device,
-            "shards": {"home": "", "plan": dataclasses.asdict(layout)},
+            "shards": {"plan": dataclasses.asdict(layout)},
         }
 
     assemble(out, SETTINGS_FILE, make)
@@ -294,13 +293,8 @@ def build_sharded(
 
 def read_source(folder: Path, settings: Mapping[str, Any]) -> ShardSource:
     """The shards of a finished index, from what ``index.json`` says."""
-    table = settings["shards"]
-    if table["home"]:  # of an earlier version: at a URL, or on the disks of nodes
-        raise ArtefactError(
-            f"the shards of {folder} are not in its folder ({table['home']}), where this version reads them; build the "
-            "index again"
-        )
-    return ShardSource(ShardLayout(**table["plan"]), folder.resolve(), settings["engine"], settings["device"])
+    layout = ShardLayout(**settings["shards"]["plan"])
+    return ShardSource(layout, folder.resolve(), settings["engine"], settings["device"])
 
 
 def write_statistics(

@@ -11,7 +11,6 @@ tie_ranks.npy             int32 [passages]: the order of passages with equal sco
 
 from __future__ import annotations
 
-import bisect
 import json
 import logging
 import math
@@ -32,13 +31,12 @@ from colabel.encode import Encoder
 from colabel.encode.encoder import EncodedPassages, warn_once
 from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec
-from colabel.maxsim import TokenShard, score_rows
+from colabel.maxsim import Spans, TokenShard, score_rows
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, IntArray, Passage
 
 if TYPE_CHECKING:
     from colabel.data import PassageTable
-    from colabel.index.shard_plan import PassageSlice
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +84,7 @@ def prepare_codec(
 def build_store(
     encoder: Callable[[], Encoder],
     encoder_fingerprint: str,
-    passages: PassageTable | PassageSlice,
+    passages: PassageTable,
     codec: Codec,
     out: Path,
     progress: Progress = SILENT,
@@ -166,10 +164,6 @@ class TokenStore:
         """The number of the first token of each shard, and the total at the end: int64 [shards + 1]."""
         return np.cumsum([0, *(len(shard.vectors) for shard in self.shards)])
 
-    @cached_property
-    def _first_rows(self) -> list[int]:
-        return [shard.first_row for shard in self.shards]
-
     def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
         """Vectors of any passages in one call: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
         arrays, offsets = self.gather(rows)
@@ -177,10 +171,12 @@ class TokenStore:
 
     def gather(self, rows: Sequence[int] | IntArray) -> tuple[list[npt.NDArray[Any]], IntArray]:
         """What the codec wrote for any passages, array by array in the order of ``rows``, and offsets."""
-        spans = [self._span(int(row)) for row in rows]
-        parts = ([array[start:end] for array in self.shards[shard].vectors.arrays] for shard, start, end in spans)
-        offsets = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int64)
-        return [np.concatenate(column) for column in zip(*parts, strict=True)], offsets
+        spans = self._spans(rows)
+        parts = [
+            [array[start : start + length] for array in self.shards[shard].vectors.arrays]
+            for shard, start, length in zip(*(values.tolist() for values in spans), strict=True)
+        ]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)], _bounds(spans.lengths)
 
     def lengths(self, rows: IntArray) -> IntArray:
         """How many stored tokens passages have, in the shape of ``rows``; 0 for the row −1 (none)."""
@@ -192,18 +188,16 @@ class TokenStore:
 
     def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
-        spans = [self._span(int(row)) for row in rows]
-        parts = [np.asarray(self.token_ids[shard][start:end]) for shard, start, end in spans]
-        return np.concatenate([np.zeros(0, np.int32), *parts]), np.cumsum([0, *map(len, parts)]).astype(np.int64)
+        spans = self._spans(rows)
+        pieces = zip(*(values.tolist() for values in spans), strict=True)
+        parts = [np.asarray(self.token_ids[shard][start : start + length]) for shard, start, length in pieces]
+        return np.concatenate([np.zeros(0, np.int32), *parts]), _bounds(spans.lengths)
 
-    def _span(self, row: int) -> tuple[int, int, int]:
-        """Shard, first and last token of a passage."""
-        if not 0 <= row < self.passages:
-            raise IndexError(f"row {row} of a store with {self.passages} passages")
-        number = bisect.bisect(self._first_rows, row) - 1
-        shard = self.shards[number]
-        place = row - shard.first_row
-        return number, int(shard.offsets[place]), int(shard.offsets[place + 1])
+    def _spans(self, rows: Sequence[int] | IntArray) -> Spans:
+        wanted = np.asarray(rows, dtype=np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.passages:
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a store with {self.passages} passages")
+        return Spans.of(self.shards, wanted)
 
     def vectors_at(self, positions: IntArray) -> FloatArray:
         """Stored vectors at positions of the whole store: float32 [n, dimension]."""
@@ -237,6 +231,10 @@ class TokenStore:
         return np.where(ids >= 0, np.log((self.passages + 1) / (frequency + 1.0)), 0.0)
 
 
+def _bounds(lengths: IntArray) -> IntArray:
+    return np.cumsum([0, *lengths]).astype(np.int64)
+
+
 def allow_open_files(wanted: int) -> None:
     """Every mapped file keeps a descriptor: raise this process's limit where it is lower and may be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -266,7 +264,7 @@ def document_frequency(token_ids: npt.NDArray[np.int32], offsets: IntArray, voca
 def _write(
     space: Workspace,
     encoder: Encoder,
-    passages: PassageTable | PassageSlice,
+    passages: PassageTable,
     codec: Codec,
     size: int,
     progress: Progress,
@@ -279,9 +277,8 @@ def _write(
             task.advance(stop - start)
             continue
         encoded = _encoded(encoder, list(passages.range(start, stop)), task.advance)
-        arrays = dict(zip(codec.parts, codec.encode(encoded.vectors), strict=True))
         cuts = {"truncated": encoded.truncated, "lost": encoded.lost}
-        _write_block(space, number, encoded.token_ids, encoded.offsets, arrays, cuts)
+        _write_block(space, number, encoded.token_ids, encoded.offsets, codec, codec.encode(encoded.vectors), cuts)
     task.close()
     codec.save(space)
     counts = {
@@ -325,8 +322,7 @@ def join_stores(parts: Sequence[tuple[TokenStore, IntArray]], passages: str, out
             if not space.done(f"{shard_name(number)}.json"):
                 arrays, offsets = store.gather(rows)
                 cuts = {name: int(counts.get(name, 0)) for name in ("truncated", "lost")}
-                named = dict(zip(codec.parts, arrays, strict=True))
-                _write_block(space, number, store.passage_tokens(rows)[0], offsets, named, cuts)
+                _write_block(space, number, store.passage_tokens(rows)[0], offsets, codec, arrays, cuts)
         codec.save(space)
         ids = (store.ids[int(row)] for store, rows in parts for row in rows)
         counts = {name: first.manifest.counts.get(name) for name in ("dimension", "limit", "special_token_ids")}
@@ -340,11 +336,12 @@ def _write_block(
     number: int,
     token_ids: npt.NDArray[np.int32],
     offsets: IntArray,
-    arrays: Mapping[str, npt.NDArray[Any]],
+    codec: Codec,
+    arrays: Sequence[npt.NDArray[Any]],
     cuts: Mapping[str, int],
 ) -> None:
-    every: dict[str, npt.NDArray[Any]] = {"tokens": token_ids, "offsets": offsets, **arrays}
-    for part, values in every.items():
+    every: list[npt.NDArray[Any]] = [token_ids, offsets, *arrays]
+    for part, values in zip(("tokens", "offsets", *codec.parts), every, strict=True):
         space.save(f"{shard_name(number)}.{part}.npy", values)
     with space.file(f"{shard_name(number)}.json") as path:  # last: its presence says that the shard is whole
         path.write_text(json.dumps({**cuts, "tokens": len(token_ids)}))
