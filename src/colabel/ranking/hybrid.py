@@ -87,14 +87,7 @@ class Hybrid:
         ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
         order = np.lexsort((ties, -scores), axis=1)
         rows, scores = np.take_along_axis(views.rows, order, 1), np.take_along_axis(scores, order, 1)
-        if self.ids.first_rows is not None:  # the views may have found different pieces of a document
-            return one_per_document(rows, scores, depth, self.ids)
-        rows, scores = rows[:, :depth], scores[:, :depth]
-        missing = depth - rows.shape[1]
-        if missing > 0:
-            rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
-            scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
-        return rows, scores
+        return one_per_document(rows, scores, depth, self.ids)  # the views may have found different pieces of one
 
 
 @dataclass(frozen=True)
