@@ -14,19 +14,3 @@ from colabel.data.load import (
 from colabel.data.passages import PassageTable
 from colabel.data.pseudo import with_training_queries
 from colabel.data.splits import hide_labels
-
-__all__ = [
-    "CheckReport",
-    "Dataset",
-    "PassageTable",
-    "check",
-    "convert",
-    "has_training_labels",
-    "hide_labels",
-    "load_dataset",
-    "load_recipe",
-    "open_source",
-    "reopen_passages",
-    "resolve_paths",
-    "with_training_queries",
-]

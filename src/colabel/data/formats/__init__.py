@@ -17,5 +17,3 @@ FORMATS = (
     Format("a folder of .txt, .md or .html files", open_documents, holds_documents),
 )
 """In the order in which a path is offered to them and messages list them."""
-
-__all__ = ["FORMATS", "Format", "LineFile", "Source"]
