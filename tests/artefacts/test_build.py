@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import kill_once
 
 import colabel
 from colabel.artefacts import Spec, Workspace, build, folder_lock, read_manifest
@@ -318,23 +318,14 @@ def write(space):
 out = Path(sys.argv[1])
 for stage in ("old", "new"):  # "new" replaces a finished artefact of other settings
     build(out / "toy", Spec("toy", {"stage": stage}, {}), write)
-print("finished", flush=True)
 """
 
 
-def run_child(out: Path, pause: float, kill_after: float | None = None) -> None:
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(out), str(pause)], stdout=subprocess.PIPE)
-    if kill_after is None:
-        assert child.communicate(timeout=60)[0] == b"finished\n"
-        return
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and child.poll() is None:
-        with contextlib.suppress(FileNotFoundError):  # the child renames folders while we look
-            if len(list(out.rglob("shard-*.npy"))) >= kill_after:
-                break
-        time.sleep(0.001)
-    child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=30)
+def shards(out: Path) -> int:
+    try:
+        return len(list(out.rglob("shard-*.npy")))
+    except FileNotFoundError:  # the child renames folders while we look
+        return 0
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -342,16 +333,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_killed_at_any_moment_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    run_child(tmp_path / "whole", 0.0)
+    child = [sys.executable, "-c", CHILD]
+    subprocess.run([*child, str(tmp_path / "whole"), "0"], check=True, timeout=60)
     expected = contents(tmp_path / "whole" / "toy")
     assert len(expected) == 6
     out = tmp_path / "killed"
     # each run is killed as soon as one shard more is there: in the first artefact, at its end, in the second …
-    for shards in (0, 1, 3, 5, 6, 7, 9, 12):
-        run_child(out, 0.02, kill_after=shards)
+    for wanted in (0, 1, 3, 5, 6, 7, 9, 12):
+        kill_once(partial(lambda wanted: shards(out) >= wanted, wanted), [*child, str(out), "0.02"], 30)
         final = out / "toy" / "manifest.json"
         assert not final.exists() or read_manifest(out / "toy")
-    run_child(out, 0.0)
+    subprocess.run([*child, str(out), "0"], check=True, timeout=60)
     assert contents(out / "toy") == expected
     manifests = [json.loads((folder / "toy" / "manifest.json").read_text()) for folder in (tmp_path / "whole", out)]
     for manifest in manifests:

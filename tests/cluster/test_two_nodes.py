@@ -27,7 +27,6 @@ from tests.cluster import tasks
 from tests.pipeline.small import small_recipe
 
 PASSAGES, QUERIES = (5183, 809) if os.environ.get("COLABEL_WHOLE_SCIFACT") else (1500, 120)
-SHARDS = -(-PASSAGES // 256)
 SYSTEM = "collective-0.5"
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.settings import CollectiveSettings, IndexSettings
 from colabel.teachers import CollectiveTeacher
 from tests.collective.small import SETTINGS, small_encoder
+from tests.conftest import kill_once
 
 
 @pytest.mark.parametrize(
@@ -102,12 +101,7 @@ def test_a_kill_in_the_middle(words: Path, index: Index, tmp_path: Path) -> None
     """The block that was finished is not extracted again, and the result is the same."""
     command = [sys.executable, "-c", CHILD, str(words), str(index.folder)]
     subprocess.run([*command, str(tmp_path / "whole"), "no"], check=True, timeout=240)
-    child = subprocess.Popen([*command, str(tmp_path / "cut"), "yes"])
-    while not (tmp_path / "cut.waits").exists():
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait(30)
+    kill_once((tmp_path / "cut.waits").exists, [*command, str(tmp_path / "cut"), "yes"], 240)
     with pytest.raises(ArtefactError, match="colabel collect"):
         open_knowledge(tmp_path / "cut")
     subprocess.run([*command, str(tmp_path / "cut"), "no"], check=True, timeout=240)

@@ -18,7 +18,6 @@ from tests.conftest import SHARED
 from tests.encode.conftest import settings
 
 WriteBeir = Callable[..., Path]
-TEXTS = ["A cave, formed within ice!", "water", "", "melt water carves tunnels through the old ice of a glacier " * 4]
 
 
 def pieces(encoder: Encoder, ids: torch.Tensor) -> list[str]:

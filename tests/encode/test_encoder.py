@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +9,6 @@ from colabel.encode.weights import resolve_model
 from colabel.errors import DataError, UsageError
 from colabel.settings import EncoderSettings
 
-WriteBeir = Callable[..., Path]
 TEXTS = ["A cave, formed within ice!", "water", "", "melt water carves tunnels through the old ice of a glacier " * 4]
 
 

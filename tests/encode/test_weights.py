@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from colabel.encode.colbert import load_or_convert
 from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ColabelError, DataError, UsageError
 from tests.encode.conftest import settings
-
-WriteBeir = Callable[..., Path]
-TEXTS = ["A cave, formed within ice!", "water", "", "melt water carves tunnels through the old ice of a glacier " * 4]
 
 
 def test_models_that_are_not_there(tmp_path: Path) -> None:

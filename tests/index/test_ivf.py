@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ from colabel import Index
 from colabel.data import Dataset
 from colabel.index.ivf import IvfIndex, best_candidates, build_ivf, ivf_lists
 from tests.index.small import probes, queries
-
-WriteBeir = Callable[..., Path]
 
 
 def test_ivf_finds_nearly_what_exact_search_finds(index: Index, ivf: IvfIndex, dataset: Dataset) -> None:

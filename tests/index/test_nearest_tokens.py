@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from colabel.errors import ArtefactError
 from colabel.index.ivf import IvfIndex
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, nearest_exact
 from tests.index.small import probes
-
-WriteBeir = Callable[..., Path]
 
 
 def test_nearest_tokens(index: Index, ivf: IvfIndex) -> None:
