@@ -105,12 +105,15 @@ def test_truncated_gzip(write_beir: WriteBeir) -> None:
     assert "bad-gzip" in check(str(folder)).problems.counts
 
 
-def test_unknown_labels_can_be_dropped(write_beir: WriteBeir) -> None:
-    folder = write_beir(qrels__dev="q4\td3\t1\nq4\tgone\t1\n")
-    settings = DataSettings(source=str(folder), unknown_labels="drop")
+def test_unknown_labels_can_be_dropped(write_beir: WriteBeir, caplog: pytest.LogCaptureFixture) -> None:
+    lines = "q4\td3\t1\n" + "".join(f"q4\tgone{number}\t1\n" for number in range(7))
+    settings = DataSettings(source=str(write_beir(qrels__dev=lines)), unknown_labels="drop")
     assert check(settings).ok
-    assert check(settings).problems.counts == {"dropped-label": 1}
-    assert load_dataset(settings).labels("dev") == {"q4": {"d3": 1}}
+    assert check(settings).problems.counts == {"dropped-label": 7}
+    dataset = load_dataset(settings)
+    assert dataset.labels("dev") == {"q4": {"d3": 1}}
+    assert dataset.warnings == {"dropped-label": 7}
+    assert "and 6 more of the kind 'dropped-label'" in caplog.text
 
 
 def test_relevant_from(write_beir: WriteBeir) -> None:
@@ -166,7 +169,7 @@ def test_two_files_for_one_split(write_beir: WriteBeir) -> None:
             read(str(folder))
 
 
-def test_split_names_are_read_in_any_case_and_never_leave_the_folder(write_beir: WriteBeir, tmp_path: Path) -> None:
+def test_split_names_are_read_in_any_case_and_never_leave_the_folder(write_beir: WriteBeir) -> None:
     folder = write_beir(
         qrels__train=None, qrels__TRAIN="q1\td1\t1\n", qrels__dev=None, **{"qrels__dev.small": "q4\td3\t1\n"}
     )
@@ -184,13 +187,6 @@ def test_a_label_cannot_be_hidden_and_visible(write_beir: WriteBeir) -> None:
     assert check(str(folder)).problems.counts == {"hidden-and-visible": 1}
     with pytest.raises(DataError, match="both hidden and visible"):
         load_dataset(str(folder))
-
-
-def test_dropped_labels_are_counted(write_beir: WriteBeir, caplog: pytest.LogCaptureFixture) -> None:
-    lines = "q4\td3\t1\n" + "".join(f"q4\tgone{number}\t1\n" for number in range(7))
-    settings = DataSettings(source=str(write_beir(qrels__dev=lines)), unknown_labels="drop")
-    assert load_dataset(settings).warnings == {"dropped-label": 7}
-    assert "and 6 more of the kind 'dropped-label'" in caplog.text
 
 
 def test_an_unreadable_folder_is_not_an_empty_one(write_beir: WriteBeir, monkeypatch: pytest.MonkeyPatch) -> None:

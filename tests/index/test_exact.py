@@ -132,29 +132,6 @@ def test_block_sizes_do_not_matter(collection: TokenShard, queries: torch.Tensor
         assert_same_ranking(search_exact(queries[:3], [collection], 30), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_do_not_matter(collection: TokenShard, queries: torch.Tensor, threads: int) -> None:
-    expected = search_exact(queries, [collection], 30)
-    with limited_threads(threads):
-        assert_same_ranking(search_exact(queries, [collection], 30), expected)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_batches_of_queries_do_not_matter(collection: TokenShard, queries: torch.Tensor, size: int) -> None:
-    expected = search_exact(queries, [collection], 30)
-    parts = [search_exact(queries[i : i + size], [collection], 30) for i in range(0, len(queries), size)]
-    assert_same_ranking((torch.cat([s for s, _ in parts]), torch.cat([r for _, r in parts])), expected)
-
-
-def test_shards_do_not_matter(collection: TokenShard, queries: torch.Tensor) -> None:
-    offsets, shards = collection.offsets, []
-    for first, last in ((0, 1), (1, 1), (1, 250), (250, 600)):
-        start, end = offsets[first], offsets[last]
-        vectors = plain(collection.vectors.arrays[0][start:end])
-        shards.append(TokenShard(vectors, offsets[first : last + 1] - start, 1000 + first))
-    assert_same_ranking(search_exact(queries, shards, 30), search_exact(queries, [collection], 30))
-
-
 def test_repeated_searches_are_identical(collection: TokenShard, queries: torch.Tensor) -> None:
     scores, rows = search_exact(queries, [collection], 30)
     for _ in range(3):
@@ -212,14 +189,6 @@ def test_equal_scores_are_ordered_by_row() -> None:
                 _, rows = search_exact(torch.ones(2, 3, 4), [shard], 25)
             expected = [*range(1, 40, 2), *range(0, 10, 2)]
             assert (rows - first_row).tolist() == [expected, expected]
-
-
-def test_more_wanted_than_there_are_and_empty_passages() -> None:
-    rng = np.random.default_rng(4)
-    scores, rows = search_exact(unit_vectors(rng, 2, 3, 8), [shard_of(rng, [0, 4, 0, 2, 0])], 6)
-    assert sorted(rows[0].tolist()) == [-1, -1, -1, -1, 1, 3]
-    assert rows[:, 2:].tolist() == [[-1] * 4] * 2
-    assert scores[:, 2:].tolist() == [[-np.inf] * 4] * 2
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])

@@ -32,17 +32,6 @@ def test_exact_search_equals_the_loop(index: Index, dataset: Dataset) -> None:
         assert rows[place][399] == -1, "the empty passage is never returned"
 
 
-def test_scores_equal_sentence_transformers(index: Index, dataset: Dataset) -> None:
-    from sentence_transformers.util import maxsim
-
-    vectors = queries(index, dataset)[:3]
-    rows = [0, 5, 100, 399]
-    stored = [torch.from_numpy(index.store.vectors([row])[0]) for row in rows]
-    theirs = maxsim(list(vectors), stored).numpy()
-    mine = index.store.score(vectors, np.tile(np.array(rows), (3, 1)))
-    assert np.abs(mine - theirs).max() < 1e-4
-
-
 def test_only_allowed_rows(index: Index, dataset: Dataset) -> None:
     allowed = np.zeros(400, dtype=bool)
     allowed[[5, 200]] = True
