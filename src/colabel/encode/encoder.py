@@ -131,8 +131,8 @@ class Encoder:
         An empty text has no tokens. The caller bounds the memory by the number of texts it passes: about
         260 bytes per token at 128 dimensions. ``advance`` is told how many passages more are done.
         """
-        lengths = self._lengths(texts)
-        limit = self.passage_limit
+        counts, limit = self._count_tokens("document", texts), self.passage_limit
+        lengths = [count if text.strip() else 0 for count, text in zip(counts, texts, strict=True)]
         beyond = [max(0, length - limit) if limit is not None else 0 for length in lengths]
         lengths = [length - lost for length, lost in zip(lengths, beyond, strict=True)]
         vectors = [np.zeros((0, self.dimension), np.float16)] * len(texts)
@@ -164,14 +164,10 @@ class Encoder:
             sum(beyond),
         )
 
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text with its marker, uncut; 0 for an empty text."""
-        counts = self._count_tokens(self.model.prompts.get("document") or "", texts)
-        return [count if text.strip() else 0 for count, text in zip(counts, texts, strict=True)]
-
-    def _count_tokens(self, prompt: str, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text behind a prompt, uncut; in blocks, since a tokenised text takes much memory."""
+    def _count_tokens(self, task: str, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text with its marker, uncut; in blocks, since a tokenised text takes much memory."""
         counts: list[int] = []
+        prompt = self.model.prompts.get(task) or ""
         for start in range(0, len(texts), _TOKENISED_AT_ONCE):
             block = [prompt + text for text in texts[start : start + _TOKENISED_AT_ONCE]]
             encoded = self._tokenizer(
@@ -192,7 +188,7 @@ class Encoder:
         limit = expansion["length"] if expansion else transformer.query_length or transformer.max_seq_length
         if limit is None:
             return 0
-        return sum(count > limit for count in self._count_tokens(self.model.prompts.get("query") or "", texts))
+        return sum(count > limit for count in self._count_tokens("query", texts))
 
     def _readable(self, text: str) -> bool:
         """Whether the vocabulary knows at least half of a text's words.

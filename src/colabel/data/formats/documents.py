@@ -77,11 +77,8 @@ def cut(paragraphs: Iterator[Paragraph]) -> Iterator[Paragraph]:
     ['one two three']
     """
     for _, below in itertools.groupby(paragraphs, key=lambda paragraph: paragraph.heading):
-        yield from map(_joined, pack(below, lambda one: len(one.text.split()), WORDS, OVERLAP))
-
-
-def _joined(held: list[Paragraph]) -> Paragraph:
-    return Paragraph(held[0].heading, " ".join(one.text for one in held), held[0].line)
+        for held in pack(below, lambda one: len(one.text.split()), WORDS, OVERLAP):
+            yield held[0]._replace(text=" ".join(one.text for one in held))
 
 
 def _documents(folder: Path) -> Iterator[Path]:
