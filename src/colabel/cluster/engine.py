@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,10 @@ class ClusterShards(Shards):
         if self._sent[0] is not self.source:  # with the places of all passages it may be large
             self._sent = self.source, self._pool.ray.put(self.source)
         items = ((self._name(number), number) for number in chosen)
-        task = progress.start(_TITLES.get(question, f"shards: {question}"), len(chosen), "shards")
-        try:
+        with closing(progress.start(_TITLES.get(question, f"shards: {question}"), len(chosen), "shards")) as task:
             for place, answer in self._pool.map(_ask, items, self._sent[1], question, self._pool.ray.put(arguments)):
                 task.advance()
                 yield chosen[place], answer
-        finally:
-            task.close()
 
     def _name(self, number: int) -> str:
         first, last = self.source.layout.rows(number)

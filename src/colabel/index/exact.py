@@ -8,7 +8,7 @@ queries is scored against the blocks, and the best k of each query are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import faiss
@@ -70,21 +70,18 @@ def search_exact(
         check_queries(queries, shard.vectors.dimension)
     best = torch.full((len(queries), k), NOTHING)
     batch = max(1, min(256, BATCH_TOKENS // max(1, queries.shape[1])))
-    task = progress.start("search", len(queries) * sum(len(_kept(shard, allowed)) for shard in shards), "pairs")
-    try:
-        with Workers() as workers:
-            for shard in shards:
-                for passages in _windows(shard, _kept(shard, allowed)):
-                    rows = shard.first_row + passages
-                    ranks = torch.from_numpy(rows if tie_ranks is None else tie_ranks[rows].astype(np.int64))
-                    for first in range(0, len(queries), batch):
-                        part = queries[first : first + batch]
-                        keys = encode_keys(_score(part, shard, passages, workers), ranks)
-                        found = keys.topk(min(k, keys.shape[1])).values
-                        best[first : first + batch] = torch.cat([best[first : first + batch], found], 1).topk(k).values
-                        task.advance(len(part) * len(rows))
-    finally:
-        task.close()
+    pairs = len(queries) * sum(len(_kept(shard, allowed)) for shard in shards)
+    with closing(progress.start("search", pairs, "pairs")) as task, Workers() as workers:
+        for shard in shards:
+            for passages in _windows(shard, _kept(shard, allowed)):
+                rows = shard.first_row + passages
+                ranks = torch.from_numpy(rows if tie_ranks is None else tie_ranks[rows].astype(np.int64))
+                for first in range(0, len(queries), batch):
+                    part = queries[first : first + batch]
+                    keys = encode_keys(_score(part, shard, passages, workers), ranks)
+                    found = keys.topk(min(k, keys.shape[1])).values
+                    best[first : first + batch] = torch.cat([best[first : first + batch], found], 1).topk(k).values
+                    task.advance(len(part) * len(rows))
     scores, found_ranks = decode_keys(best)
     return scores, found_ranks if tie_ranks is None else rows_of_ranks(found_ranks, tie_ranks)
 

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,10 @@ class Shards:
         Yields the number of a shard and its answer, elsewhere in any order.
         """
         chosen = range(len(self.source.layout)) if numbers is None else numbers
-        task = progress.start(f"shards: {question}", len(chosen), "shards")
-        try:
+        with closing(progress.start(f"shards: {question}", len(chosen), "shards")) as task:
             for number in chosen:
                 yield number, getattr(self._shard(number), question)(*arguments)
                 task.advance()
-        finally:
-            task.close()
 
     def _shard(self, number: int) -> Shard:
         return self._cache.shard(self.source, number)
