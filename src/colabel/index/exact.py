@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
@@ -29,7 +28,7 @@ from colabel.maxsim import (
     chunks_by_length,
 )
 from colabel.progress import SILENT, Progress
-from colabel.types import FloatArray, IntArray
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 from colabel.workers import Workers
 
 if TYPE_CHECKING:
@@ -49,8 +48,8 @@ def search_exact(
     shards: Sequence[TokenShard],
     k: int,
     *,
-    allowed: npt.NDArray[np.bool_] | None = None,
-    tie_ranks: npt.NDArray[np.int32] | None = None,
+    allowed: Mask | None = None,
+    tie_ranks: Int32Array | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Tensor, Tensor]:
     """Find the k best passages of each query by the score of Eq. (1).
@@ -86,7 +85,7 @@ def search_exact(
     return scores, found_ranks if tie_ranks is None else rows_of_ranks(found_ranks, tie_ranks)
 
 
-def rows_of_ranks(ranks: Tensor, tie_ranks: npt.NDArray[np.int32]) -> Tensor:
+def rows_of_ranks(ranks: Tensor, tie_ranks: Int32Array) -> Tensor:
     """The rows behind ranks ``[Q, k]``; −1 stays −1."""
     inverse = np.empty(len(tie_ranks), dtype=np.int64)
     inverse[tie_ranks] = np.arange(len(tie_ranks))
@@ -127,7 +126,7 @@ def limited_threads(threads: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before[1])
 
 
-def _kept(shard: TokenShard, allowed: npt.NDArray[np.bool_] | None) -> IntArray:
+def _kept(shard: TokenShard, allowed: Mask | None) -> IntArray:
     """Passages of the shard that have tokens and are allowed, as places in the shard."""
     keep = shard.offsets[1:] > shard.offsets[:-1]
     if allowed is not None:

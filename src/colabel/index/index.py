@@ -41,6 +41,7 @@ from colabel.index.nearest_tokens import LOOKUP_FROM, LOOKUP_UP_TO, TokenLookup,
 from colabel.index.store import TokenStore, build_store, prepare_codec, warn_of_cuts
 from colabel.progress import SILENT, Progress
 from colabel.settings import DataSettings, EncoderSettings, IndexSettings
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +211,7 @@ class Index:
             _ = self.metadata
         return self
 
-    def where(self, condition: str) -> npt.NDArray[np.bool_]:
+    def where(self, condition: str) -> Mask:
         """Which rows a condition of SQL over the metadata holds for, such as ``brand = 'Acme' and price < 30``.
 
         The mask, bool [passages], is what ``allowed`` takes in :meth:`search` and in every ranker.
@@ -247,9 +248,9 @@ class Index:
         queries: torch.Tensor,
         k: int,
         *,
-        allowed: npt.NDArray[np.bool_] | None = None,
+        allowed: Mask | None = None,
         progress: Progress = SILENT,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    ) -> tuple[IntArray, FloatArray]:
         """The k best passages of each query by MaxSim.
 
         Args:
@@ -264,8 +265,8 @@ class Index:
         return best_documents(lambda depth: self._search(queries, depth, allowed, progress), k, self.store.ids)
 
     def _search(
-        self, queries: torch.Tensor, k: int, allowed: npt.NDArray[np.bool_] | None, progress: Progress
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        self, queries: torch.Tensor, k: int, allowed: Mask | None, progress: Progress
+    ) -> tuple[IntArray, FloatArray]:
         """The k best rows of each query."""
         few = allowed is not None and float(allowed.mean()) * self.store.tokens <= EXACT_LIMIT
         if self.engine == "ivf" and not few:  # over few passages exact search is the better way
@@ -286,9 +287,7 @@ class Index:
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
             raise UsageError(f"expected vectors [n, {self.store.dimension}], got {list(vectors.shape)}")
 
-    def nearest_tokens(
-        self, vectors: torch.Tensor, k: int = 10
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[Int32Array, FloatArray]:
         """The k nearest stored tokens of the whole collection, special and marker tokens left out.
 
         Args:
@@ -328,7 +327,7 @@ class Index:
 
         return change(self, compact=True)
 
-    def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+    def idf(self, token_ids: Int32Array) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids."""
         return self.store.idf(token_ids)
 

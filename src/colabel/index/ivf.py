@@ -31,7 +31,7 @@ from colabel.index.codec import SEED, TRAIN_PER_LIST
 from colabel.index.exact import rescore
 from colabel.index.store import TokenStore
 from colabel.progress import SILENT, Progress
-from colabel.types import FloatArray, IntArray
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 
 STAGE = "ivf"
 _PART_TOKENS = 2**24  # 16 M tokens: 0.7 GB while a part is built; a larger shard stands alone
@@ -97,7 +97,7 @@ class IvfIndex:
         self.probes = max(16, self.lists // 256)  # enough for 0.99 of the exact top 10 on real collections
         self.token_depth = token_depth
         self.candidates = candidates
-        self.rows: npt.NDArray[np.int32] = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
+        self.rows: Int32Array = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
         self.fingerprint = fingerprint([self.manifest.fingerprint, self.probes, token_depth, candidates])
         self._store = store
         self._lock = threading.Lock()
@@ -107,9 +107,7 @@ class IvfIndex:
         except RuntimeError as error:
             raise ArtefactError(f"{folder} cannot be read by faiss ({error}); build the index again") from None
 
-    def search(
-        self, queries: torch.Tensor, k: int, *, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[IntArray, FloatArray]:
+    def search(self, queries: torch.Tensor, k: int, *, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """The k best passages of each query; see :meth:`colabel.index.Index.search`."""
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
@@ -120,7 +118,7 @@ class IvfIndex:
             rows[start : start + batch], scores[start : start + batch] = rescore(part, candidates, self._store, k)
         return rows, scores
 
-    def propose(self, queries: torch.Tensor, count: int, allowed: npt.NDArray[np.bool_] | None = None) -> IntArray:
+    def propose(self, queries: torch.Tensor, count: int, allowed: Mask | None = None) -> IntArray:
         """Candidate rows int64 [queries, count], −1 where there are fewer, in no order that matters.
 
         Queries whose nearest tokens lie in fewer than half as many passages are asked again, deeper and wider.
@@ -139,9 +137,7 @@ class IvfIndex:
                 proposed[here] = self._propose(queries[here], count, allowed, depth, probes)
         return proposed
 
-    def _propose(
-        self, queries: torch.Tensor, count: int, allowed: npt.NDArray[np.bool_] | None, depth: int, probes: int
-    ) -> IntArray:
+    def _propose(self, queries: torch.Tensor, count: int, allowed: Mask | None, depth: int, probes: int) -> IntArray:
         length = queries.shape[1]
         flat = queries.reshape(-1, queries.shape[2]).contiguous().numpy()
         used = np.flatnonzero(np.abs(flat).max(axis=1, initial=0.0) > 0)
@@ -161,7 +157,7 @@ class IvfIndex:
             list(pool.map(gather, range(len(queries))))
         return proposed
 
-    def nearest_tokens(self, vectors: torch.Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    def nearest_tokens(self, vectors: torch.Tensor, k: int) -> tuple[Int32Array, FloatArray]:
         """See :meth:`colabel.index.Index.nearest_tokens`; the nearest by quantised vectors are compared exactly."""
         ids = np.full((len(vectors), k), -1, dtype=np.int32)
         nearest = np.full((len(vectors), k), -np.inf, dtype=np.float32)
@@ -232,9 +228,9 @@ def _open_part(file: Path) -> Any:
 
 def best_candidates(
     similarities: FloatArray,
-    rows: npt.NDArray[np.int32],
+    rows: Int32Array,
     count: int,
-    allowed: npt.NDArray[np.bool_] | None = None,
+    allowed: Mask | None = None,
 ) -> IntArray:
     """The passages that the nearest tokens of one query speak for most.
 

@@ -28,7 +28,7 @@ from colabel.artefacts import Spec, Workspace, build, read_manifest
 from colabel.errors import ArtefactError
 from colabel.index.codec import CENTRE_ITERATIONS, SEED, TRAIN_PER_LIST, nearest_centres, train_centres
 from colabel.index.store import TokenStore
-from colabel.types import FloatArray, IntArray
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 from colabel.workers import Workers
 
 STAGE = "lookup"
@@ -47,8 +47,8 @@ _BLOCK_VECTORS = 1024
 
 
 def nearest_exact(
-    vectors: Tensor, store: TokenStore, k: int, allowed: npt.NDArray[np.bool_] | None = None
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    vectors: Tensor, store: TokenStore, k: int, allowed: Mask | None = None
+) -> tuple[Int32Array, FloatArray]:
     """Token ids int32 [n, k] and dot products float32 [n, k] of the k nearest stored tokens, nearest first.
 
     Special and marker tokens are left out, and those of passages where ``allowed``, bool [passages], is False.
@@ -134,7 +134,7 @@ class TokenLookup:
         self._sorted: npt.NDArray[np.float16] | None = None
         self._order = np.load(folder / "order.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
 
-    def nearest(self, vectors: Tensor, k: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    def nearest(self, vectors: Tensor, k: int) -> tuple[Int32Array, FloatArray]:
         """Token ids int32 [n, k] and dot products float32 [n, k], nearest first, −1 and −∞ where there are fewer.
 
         Equal similarities are ordered by list and by position in the store.

@@ -30,7 +30,7 @@ from colabel.index.codec import exact_type, open_codec
 from colabel.index.index import SETTINGS_FILE, Index, finish_part
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, content_tokens, nearest_exact
 from colabel.index.store import build_store, codec_spec, document_frequency, shard_name, store_spec
-from colabel.types import FloatArray, IntArray
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 
 T = TypeVar("T")
 
@@ -230,7 +230,7 @@ class Shard:
         """How it searches; asking for it opens the shard, and makes it where it is missing."""
         return self._index.engine
 
-    def search(self, queries: FloatArray, k: int, allowed: npt.NDArray[np.bool_] | None) -> tuple[IntArray, FloatArray]:
+    def search(self, queries: FloatArray, k: int, allowed: Mask | None) -> tuple[IntArray, FloatArray]:
         """The k best passages of each query, as :meth:`colabel.index.Index.search` gives them."""
         here = None if allowed is None else allowed[self._first : self._last]
         rows, scores = self._index.search(_tensor(queries), min(k, len(self._store)), allowed=self._present(here))
@@ -253,7 +253,7 @@ class Shard:
         vectors, _ = self._store.vectors(self._local(rows[places]))
         return places, vectors.astype(exact_type(self._store.storage))
 
-    def tokens(self, rows: IntArray) -> tuple[IntArray, npt.NDArray[np.int32]]:
+    def tokens(self, rows: IntArray) -> tuple[IntArray, Int32Array]:
         """Places in ``rows`` [n] that are of this shard, and their token ids one after another."""
         places = np.flatnonzero(self._mine(rows))
         return places, self._store.passage_tokens(self._local(rows[places]))[0]
@@ -268,7 +268,7 @@ class Shard:
 
     def nearest(
         self, vectors: FloatArray, k: int, centres: FloatArray | None, exact: bool
-    ) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    ) -> tuple[Int32Array, FloatArray]:
         """The k nearest tokens of the shard: by lists around the collection's ``centres``, all, or the index's way."""
         if not self._store.tokens:
             return np.full((len(vectors), 1), -1, np.int32), np.full((len(vectors), 1), -np.inf, np.float32)
@@ -290,7 +290,7 @@ class Shard:
         """Rows of the collection as rows of the store."""
         return rows - self._first if self._kept is None else self._kept[rows - self._first]
 
-    def _present(self, allowed: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+    def _present(self, allowed: Mask | None) -> Mask | None:
         """Which rows of the store may be found; None: all."""
         if self._kept is None:
             return allowed
@@ -298,7 +298,7 @@ class Shard:
         present[self._kept] = True if allowed is None else allowed
         return present
 
-    def _mine(self, rows: IntArray) -> npt.NDArray[np.bool_]:
+    def _mine(self, rows: IntArray) -> Mask:
         return (rows >= self._first) & (rows < self._last)
 
 

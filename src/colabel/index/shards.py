@@ -40,7 +40,7 @@ from colabel.index.store import TokenStore, prepare_codec, warn_of_cuts
 from colabel.maxsim import TokenShard
 from colabel.progress import SILENT, Progress
 from colabel.settings import ComputeSettings, DataSettings, EncoderSettings
-from colabel.types import FloatArray, IntArray
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Shards:
 
 
 def merge_rankings(
-    parts: Iterable[tuple[IntArray, FloatArray]], queries: int, k: int, tie_ranks: npt.NDArray[np.int32]
+    parts: Iterable[tuple[IntArray, FloatArray]], queries: int, k: int, tie_ranks: Int32Array
 ) -> tuple[IntArray, FloatArray]:
     """The k best passages of each query over all shards, as one index over all of them would rank.
 
@@ -93,8 +93,8 @@ def merge_rankings(
 
 
 def merge_nearest(
-    parts: Iterable[tuple[int, npt.NDArray[np.int32], FloatArray]], vectors: int, k: int
-) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    parts: Iterable[tuple[int, Int32Array, FloatArray]], vectors: int, k: int
+) -> tuple[Int32Array, FloatArray]:
     """The k nearest tokens of each vector over all shards: token ids int32 [vectors, k] and similarities.
 
     ``parts`` are the number of a shard, its token ids [vectors, any] and similarities, nearest first; in any order.
@@ -150,7 +150,7 @@ class ShardedStore(TokenStore):
         """Vectors of any passages: float32 [tokens, dimension] in the order of ``rows``, and offsets."""
         return self._gather("vectors", rows, np.empty((0, self.dimension), np.float32))
 
-    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
+    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[Int32Array, IntArray]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
         return self._gather("tokens", rows, np.empty(0, np.int32))
 
@@ -193,13 +193,13 @@ class ShardedIndex(Index):
         return f"{self.store.fingerprint}-ivf-{self.shards.source.layout.shard_passages}"
 
     def _search(
-        self, queries: torch.Tensor, k: int, allowed: npt.NDArray[np.bool_] | None, progress: Progress
+        self, queries: torch.Tensor, k: int, allowed: Mask | None, progress: Progress
     ) -> tuple[IntArray, FloatArray]:
         """The k best rows of each query."""
         found = self.shards.map("search", queries.numpy(), k, allowed, progress=progress)
         return merge_rankings((answer for _, answer in found), len(queries), k, self.store.tie_ranks)
 
-    def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    def nearest_tokens(self, vectors: torch.Tensor, k: int = 10) -> tuple[Int32Array, FloatArray]:
         """The k nearest stored tokens of the whole collection; see :meth:`Index.nearest_tokens`."""
         self._check_vectors(vectors)
         found = self.shards.map("nearest", vectors.numpy(), k, *self._nearest_by())

@@ -33,7 +33,7 @@ from colabel.errors import ArtefactError, DataError, EncodingError, UsageError
 from colabel.index.codec import LEARNT, SEED, Codec, learn, make_codec, open_codec
 from colabel.maxsim import Spans, TokenShard, score_rows
 from colabel.progress import SILENT, Progress
-from colabel.types import FloatArray, IntArray, Passage
+from colabel.types import FloatArray, Int32Array, IntArray, Passage
 
 if TYPE_CHECKING:
     from colabel.data import PassageTable
@@ -119,7 +119,7 @@ class TokenStore:
             self.special_token_ids = tuple(int(token) for token in counts["special_token_ids"])
             self.ids = StringTable.open(folder, "ids")
             self.document_frequency = _load(folder / "df.npy")
-            self.tie_ranks: npt.NDArray[np.int32] = _load(folder / "tie_ranks.npy")
+            self.tie_ranks: Int32Array = _load(folder / "tie_ranks.npy")
             allow_open_files(4 * shards + 256)
             self.shards = self._open_shards(shards)
         except (KeyError, TypeError, ValueError, OSError, UsageError) as error:
@@ -155,7 +155,7 @@ class TokenStore:
         return score_rows(queries, self.shards, rows).numpy()
 
     @cached_property
-    def token_ids(self) -> tuple[npt.NDArray[np.int32], ...]:
+    def token_ids(self) -> tuple[Int32Array, ...]:
         """Per shard, the token id of every stored vector, int32 [tokens]."""
         return tuple(_load(self.folder / f"{shard_name(number)}.tokens.npy") for number in range(len(self.shards)))
 
@@ -186,7 +186,7 @@ class TokenStore:
     def _lengths(self) -> IntArray:
         return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
 
-    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[npt.NDArray[np.int32], IntArray]:
+    def passage_tokens(self, rows: Sequence[int] | IntArray) -> tuple[Int32Array, IntArray]:
         """Token ids of any passages: int32 [tokens] in the order of ``rows``, and offsets."""
         spans = self._spans(rows)
         pieces = zip(*(values.tolist() for values in spans), strict=True)
@@ -206,7 +206,7 @@ class TokenStore:
             found[here] = self.shards[number].vectors.vectors(positions[here] - self.first_tokens[number])
         return found
 
-    def token_ids_at(self, positions: IntArray) -> npt.NDArray[np.int32]:
+    def token_ids_at(self, positions: IntArray) -> Int32Array:
         """Token ids at positions of the whole store, counted through all shards."""
         flat = positions.reshape(-1)
         found = np.empty(len(flat), dtype=np.int32)
@@ -224,7 +224,7 @@ class TokenStore:
         for number, here in zip(numbers, np.split(order, starts[1:]), strict=True):
             yield int(number), here
 
-    def idf(self, token_ids: npt.NDArray[np.int32] | Sequence[int]) -> npt.NDArray[np.float64]:
+    def idf(self, token_ids: Int32Array | Sequence[int]) -> npt.NDArray[np.float64]:
         """ln((N + 1) / (df + 1)) of token ids, N passages, df of them holding the token; 0 for the id −1 (none)."""
         ids = np.asarray(token_ids, dtype=np.int64)
         frequency = self.document_frequency[np.maximum(ids, 0)]
@@ -250,7 +250,7 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}"
 
 
-def document_frequency(token_ids: npt.NDArray[np.int32], offsets: IntArray, vocabulary: int) -> IntArray:
+def document_frequency(token_ids: Int32Array, offsets: IntArray, vocabulary: int) -> IntArray:
     """In how many passages each token id stands: int64 [vocabulary].
 
     >>> document_frequency(np.array([5, 5, 6, 5], np.int32), np.array([0, 3, 4]), vocabulary=7)[5:].tolist()
@@ -334,7 +334,7 @@ def join_stores(parts: Sequence[tuple[TokenStore, IntArray]], passages: str, out
 def _write_block(
     space: Workspace,
     number: int,
-    token_ids: npt.NDArray[np.int32],
+    token_ids: Int32Array,
     offsets: IntArray,
     codec: Codec,
     arrays: Sequence[npt.NDArray[Any]],

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.artefacts import Spec, Workspace, build
 from colabel.data import PassageTable
@@ -20,7 +19,7 @@ from colabel.data.pieces import best_documents
 from colabel.errors import SettingsError, UsageError
 from colabel.progress import SILENT, Progress, track
 from colabel.settings import RankSettings
-from colabel.types import FloatArray, IntArray, Mask
+from colabel.types import FloatArray, Int32Array, IntArray, Mask
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class Bm25:
         return math.log((len(self.ids) + 1) / (frequency + 1))
 
 
-def best_rows(values: FloatArray, depth: int, tie_ranks: npt.NDArray[np.int32]) -> IntArray:
+def best_rows(values: FloatArray, depth: int, tie_ranks: Int32Array) -> IntArray:
     """Rows of the ``depth`` highest positive scores, best first, equal scores in the order of ``tie_ranks``."""
     positive = np.flatnonzero(values > 0)
     if len(positive) > depth:

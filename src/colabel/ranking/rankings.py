@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint, read_manifest
 from colabel.data.scored_files import run_line
 from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError
 from colabel.progress import SILENT, Progress
-from colabel.types import FloatArray, IntArray, Mask, ScoredPassage
+from colabel.types import FloatArray, Int32Array, IntArray, Mask, ScoredPassage
 
 STAGE = "ranking"
 BLOCK = 2048
@@ -57,13 +56,13 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.query_ids)
 
-    def blocks(self) -> Iterator[tuple[list[str], npt.NDArray[np.int32], FloatArray]]:
+    def blocks(self) -> Iterator[tuple[list[str], Int32Array, FloatArray]]:
         """Query ids, rows and scores, block by block."""
         for number in range(self._blocks):
             rows, scores = _load_block(self.folder, number)
             yield self.query_ids[number * BLOCK : number * BLOCK + len(rows)], rows, scores
 
-    def query(self, query_id: str) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    def query(self, query_id: str) -> tuple[Int32Array, FloatArray]:
         """Rows and scores of one query, without the places that are empty."""
         place = int(self.query_ids.known_rows([query_id], f"{self.folder} has no query")[0])
         rows, scores = (np.asarray(part[place % BLOCK]) for part in _load_block(self.folder, place // BLOCK))
@@ -142,7 +141,7 @@ def block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
-def _load_block(folder: Path, number: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def _load_block(folder: Path, number: int) -> tuple[Int32Array, FloatArray]:
     names = (folder / f"{block_name(number)}.{part}.npy" for part in ("rows", "scores"))
     rows, scores = (np.load(name, mmap_mode="r", allow_pickle=False) for name in names)
     return rows, scores

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -30,6 +29,7 @@ from colabel.errors import DataError, MissingExtraError, UsageError
 from colabel.index import Index
 from colabel.index.codec import exact_type
 from colabel.progress import SILENT, Progress
+from colabel.types import FloatArray, IntArray
 
 NAME = "passages"
 """The table or collection in a database."""
@@ -126,7 +126,7 @@ def _unlike(taken: Iterable[str], names: Iterable[str]) -> list[str]:
     return found
 
 
-def _block(index: Index, passages: PassageTable, rows: npt.NDArray[np.int64], schema: pa.Schema) -> pa.RecordBatch:
+def _block(index: Index, passages: PassageTable, rows: IntArray, schema: pa.Schema) -> pa.RecordBatch:
     read = [passages[int(row)] for row in rows]
     vectors, offsets = index.store.vectors(rows)
     kind = schema.field(_VECTORS).type.value_type
@@ -199,7 +199,7 @@ FORMATS: dict[str, Callable[[Workspace, pa.Schema, Iterator[pa.RecordBatch], Any
 }
 
 
-def _matrices(block: pa.RecordBatch) -> Iterator[npt.NDArray[np.float32]]:
+def _matrices(block: pa.RecordBatch) -> Iterator[FloatArray]:
     """The vectors of each passage of a block, float32 [tokens, dimension]."""
     column = block.column(_VECTORS)
     tokens = column.values.flatten().to_numpy().astype(np.float32).reshape(-1, column.type.value_type.list_size)
