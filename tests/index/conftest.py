@@ -29,4 +29,6 @@ def index(dataset: Dataset, tiny_model: Path, tmp_path_factory: pytest.TempPathF
 def ivf(index: Index, tmp_path_factory: pytest.TempPathFactory) -> IvfIndex:
     out = tmp_path_factory.mktemp("ivf") / "ivf"
     build_ivf(index.store, out)
-    return IvfIndex(out, index.store, token_depth=512, candidates=100)
+    found = IvfIndex(out, index.store)
+    found.token_depth, found.candidates = 512, 100
+    return found

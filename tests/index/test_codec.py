@@ -114,7 +114,7 @@ def test_every_engine_scores_what_is_decoded(
     np.testing.assert_allclose(values, scores, atol=1e-5)
     np.testing.assert_allclose(store.score(asked, found), scores, atol=1e-5)
     build_ivf(store, tmp_path / "ivf")
-    ivf = IvfIndex(tmp_path / "ivf", store, token_depth=512, candidates=400)
+    ivf = IvfIndex(tmp_path / "ivf", store)
     np.testing.assert_allclose(ivf.search(asked, 10)[1], scores, atol=1e-5)
     build_lookup(store, tmp_path / "lookup")
     wanted = nearest_exact(probes(store), store, 3)

@@ -34,7 +34,8 @@ def test_ivf_in_several_parts(index: Index, ivf: IvfIndex, dataset: Dataset, tmp
                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.setattr("colabel.index.ivf._PART_TOKENS", 1000)
     build_ivf(index.store, tmp_path / "ivf")
-    parts = IvfIndex(tmp_path / "ivf", index.store, token_depth=512, candidates=100)
+    parts = IvfIndex(tmp_path / "ivf", index.store)
+    parts.token_depth, parts.candidates = 512, 100
     assert parts.manifest.counts["parts"] > 1
     vectors = queries(index, dataset)
     one, many = ivf.search(vectors, 10)[0], parts.search(vectors, 10)[0]
@@ -59,5 +60,8 @@ def test_best_candidates_by_hand() -> None:
     assert best_candidates(similarities, rows, 1, allowed).tolist() == [2]
 
 
-def test_search_parameters_are_part_of_the_fingerprint(index: Index, ivf: IvfIndex) -> None:
-    assert IvfIndex(ivf.folder, index.store, token_depth=77).fingerprint != ivf.fingerprint
+def test_search_parameters_are_part_of_the_fingerprint(
+    index: Index, ivf: IvfIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colabel.index.ivf.TOKEN_DEPTH", 77)
+    assert IvfIndex(ivf.folder, index.store).fingerprint != ivf.fingerprint

@@ -10,6 +10,7 @@ import torch
 
 from colabel import Index
 from colabel.errors import ArtefactError
+from colabel.index import nearest_tokens
 from colabel.index.ivf import IvfIndex
 from colabel.index.nearest_tokens import TokenLookup, build_lookup, nearest_exact
 from tests.index.small import probes
@@ -33,9 +34,11 @@ def test_nearest_tokens(index: Index, ivf: IvfIndex) -> None:
     assert (np.diff(near, axis=1) <= 1e-6).all(), "nearest first"
 
 
-def test_lookup_that_probes_everything_is_exact(index: Index, tmp_path: Path) -> None:
+def test_lookup_that_probes_everything_is_exact(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_lookup(index.store, tmp_path / "lookup")
-    lookup = TokenLookup(tmp_path / "lookup", index.store, probes=10_000, reach=10.0)
+    monkeypatch.setattr(nearest_tokens, "PROBES", 10_000)
+    monkeypatch.setattr(nearest_tokens, "REACH", 10.0)
+    lookup = TokenLookup(tmp_path / "lookup", index.store)
     random = torch.Generator().manual_seed(0)
     vectors = torch.randn(300, 16, generator=random)
     vectors[0] = 0  # near everything alike
@@ -49,9 +52,10 @@ def test_lookup_that_probes_everything_is_exact(index: Index, tmp_path: Path) ->
     assert all((ids[place + 1] == found).all() for place, (found, _) in enumerate(one_by_one))
 
 
-def test_lookup_with_few_probes_and_few_tokens(index: Index, tmp_path: Path) -> None:
+def test_lookup_with_few_probes_and_few_tokens(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_lookup(index.store, tmp_path / "lookup")
-    lookup = TokenLookup(tmp_path / "lookup", index.store, probes=1, reach=0.0)
+    monkeypatch.setattr(nearest_tokens, "PROBES", 1)
+    lookup = TokenLookup(tmp_path / "lookup", index.store)
     ids, similarities = lookup.nearest(torch.randn(5, 16, generator=torch.Generator().manual_seed(1)), 400)
     assert ((ids == -1) == np.isneginf(similarities)).all()
     assert (np.diff(np.where(ids >= 0, similarities, -9.0), axis=1) <= 0).all(), "nearest first"

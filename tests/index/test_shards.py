@@ -159,10 +159,9 @@ def test_nearest_tokens_by_lists_are_the_same(
     """The lists of all shards have the centres of the collection, so the same tokens are compared."""
     vectors = whole.store.vectors(np.arange(20))[0]
     lookups.build_lookup(whole.store, tmp_path / "lookup")
-    wanted = lookups.TokenLookup(tmp_path / "lookup", whole.store, reach=0.05).nearest(torch.from_numpy(vectors), 5)
     monkeypatch.setattr(shards, "LOOKUP_FROM", 1)
     monkeypatch.setattr(lookups, "REACH", 0.05)
-    monkeypatch.setattr(lookups.TokenLookup.__init__, "__kwdefaults__", {"probes": lookups.PROBES, "reach": 0.05})
+    wanted = lookups.TokenLookup(tmp_path / "lookup", whole.store).nearest(torch.from_numpy(vectors), 5)
     index = build(collection, encoder, tmp_path / "index")
     found = index.nearest_tokens(torch.from_numpy(vectors), 5)
     np.testing.assert_allclose(found[1], wanted[1], atol=1e-5)

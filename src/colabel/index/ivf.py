@@ -39,6 +39,7 @@ _ADD_BLOCK = 2**16
 TRAIN_ITERATIONS = 8
 _QUANTISED_FROM = 20_000
 _LOOKED_UP = 2048  # vectors whose nearest tokens are compared at a time: 144 stored vectors each, 150 MB
+TOKEN_DEPTH, CANDIDATES = 1536, 1024
 NEAREST_PROBES = 32
 """Lists searched for the nearest tokens of a centroid."""
 
@@ -81,24 +82,16 @@ class IvfIndex:
     ``candidates`` passages (at least twice as many as are asked for) scored exactly.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        store: TokenStore,
-        *,
-        token_depth: int = 1536,
-        candidates: int = 1024,
-    ) -> None:
+    def __init__(self, folder: Path, store: TokenStore) -> None:
         self.folder = folder
         self.manifest = read_manifest(folder, STAGE)
         if self.manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; build the index again")
         self.lists, parts = self.manifest.counts["lists"], self.manifest.counts["parts"]
         self.probes = max(16, self.lists // 256)  # enough for 0.99 of the exact top 10 on real collections
-        self.token_depth = token_depth
-        self.candidates = candidates
+        self.token_depth, self.candidates = TOKEN_DEPTH, CANDIDATES
         self.rows: Int32Array = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
-        self.fingerprint = fingerprint([self.manifest.fingerprint, self.probes, token_depth, candidates])
+        self.fingerprint = fingerprint([self.manifest.fingerprint, self.probes, TOKEN_DEPTH, CANDIDATES])
         self._store = store
         self._lock = threading.Lock()
         try:

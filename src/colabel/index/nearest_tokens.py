@@ -123,11 +123,10 @@ def content_tokens(store: TokenStore) -> IntArray:
 class TokenLookup:
     """An opened look-up."""
 
-    def __init__(self, folder: Path, store: TokenStore, *, probes: int = PROBES, reach: float = REACH) -> None:
+    def __init__(self, folder: Path, store: TokenStore) -> None:
         manifest = read_manifest(folder, STAGE)
         if manifest.inputs.get("tokens") != store.manifest.fingerprint:
             raise ArtefactError(f"{folder} belongs to another token store than {store.folder}; remove it")
-        self.probes, self.reach = probes, reach
         self._store = store
         self._centres = torch.from_numpy(np.load(folder / "centres.npy", allow_pickle=False))
         self._bounds: IntArray = np.load(folder / "bounds.npy", allow_pickle=False)
@@ -189,7 +188,7 @@ class TokenLookup:
 
     def _probe(self, vectors: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
         """Lists of each vector int32 [n, probes], −1 where fewer are near enough, and which of them is its best."""
-        lists = torch.full((len(vectors), min(self.probes, len(self._centres))), -1, dtype=torch.int32)
+        lists = torch.full((len(vectors), min(PROBES, len(self._centres))), -1, dtype=torch.int32)
         first = torch.zeros(lists.shape, dtype=torch.bool)
         first[:, 0] = True
 
@@ -197,7 +196,7 @@ class TokenLookup:
             for start in starts:
                 part = torch.nn.functional.normalize(vectors[start : start + 512], dim=1)
                 near, which = (part @ self._centres.T).topk(lists.shape[1], dim=1)
-                lists[start : start + 512] = which.masked_fill(near < near[:, :1] - self.reach, -1).to(torch.int32)
+                lists[start : start + 512] = which.masked_fill(near < near[:, :1] - REACH, -1).to(torch.int32)
 
         workers.share(range(0, len(vectors), 512), work)
         return lists, first
