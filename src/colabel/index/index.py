@@ -261,7 +261,11 @@ class Index:
             Rows int64 [queries, k] and scores float32, best first; −1 and −∞ where there are fewer. Of a document in
             pieces, the best piece alone is returned.
         """
-        self._check_width(queries)
+        if queries.shape[-1] != self.store.dimension:
+            raise UsageError(
+                f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
+                "encode queries with the model of the index"
+            )
         return best_documents(lambda depth: self._search(queries, depth, allowed, progress), k, self.store.ids)
 
     def _search(
@@ -275,13 +279,6 @@ class Index:
             queries, self.store.shards, k, allowed=allowed, tie_ranks=self.store.tie_ranks, progress=progress
         )
         return rows.numpy(), scores.numpy()
-
-    def _check_width(self, queries: torch.Tensor) -> None:
-        if queries.shape[-1] != self.store.dimension:
-            raise UsageError(
-                f"query vectors have {queries.shape[-1]} dimensions, the index has {self.store.dimension}; "
-                "encode queries with the model of the index"
-            )
 
     def _check_vectors(self, vectors: torch.Tensor) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.store.dimension:
