@@ -9,7 +9,7 @@ from colabel.settings import DataSettings
 from colabel.types import Passage
 
 
-def assert_is_caves(data: str | DataSettings, *, titles: bool = True, text_equal: bool = True) -> None:
+def assert_is_caves(data: str | DataSettings, *, titles: bool = True) -> None:
     dataset = load_dataset(data)
     assert list(dataset.passages.ids) == [row["_id"] for row in PASSAGES]
     for row, passage in zip(PASSAGES, dataset.passages, strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.data.test_text_lines import any_json
 
 from colabel.data.scored_files import read_scores, run_line
 from colabel.errors import DataError, UsageError
@@ -108,11 +109,6 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: str, message: str) -> None
         list(read_scores(tmp_path / "run"))
 
 
-any_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
 words = st.sampled_from(
     ["q1", "q2", "d1", "0", "1", "2", "2.0", "0.5", "-1", "nan", "1_0", "rank", "score", "Q0", "{q}"]
 )

@@ -38,8 +38,8 @@ rows = st.dictionaries(
     st.sampled_from(["_id", "title", "text", "query-id", "corpus-id", "score"]), any_json, max_size=6
 )
 tokens = st.sampled_from(
-    ["q1", "d1", "0", "1", "-1", "9" * 30, "0.5", "\t", " ", "\n", "\r\n", "<DOC>", "</DOC>", "<DOCNO>", "</DOCNO>",
-     "<TEXT>", "</TEXT>", "&#xD800;", "&amp;", "{", "}", '"_id"', ":", '"x"', ",", "\x00", "\u2028", "é", "\ufeff"]
+    ["q1", "d1", "0", "1", "-1", "9" * 30, "0.5", "\t", " ", "\n", "\r\n", "&#xD800;", "{", "}", '"_id"', ":",
+     '"x"', ",", "\x00", "\u2028", "é", "\ufeff"]
 )  # fmt: skip
 near_files = st.lists(tokens, max_size=25).map("".join).map(str.encode)
 any_files = st.binary(max_size=80) | near_files | near_files.map(gzip.compress)
