@@ -1,17 +1,11 @@
-"""A whole run over a real collection on a cluster of two nodes, one of which is lost while it ranks.
-
-1,500 passages of scifact; all 5,183 and all its training queries with ``COLABEL_WHOLE_SCIFACT=1``.
-"""
+"""A whole run on a cluster of two nodes, one of which is lost while it ranks."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colabel import DataSettings, EncoderSettings, IndexSettings, Recipe, open_labels, run
+from colabel import IndexSettings, Recipe, open_labels, run
 from colabel.cluster.pool import WorkerPool
 from colabel.labels import Labels
-from colabel.settings import ComputeSettings, DistilSettings, FitSettings, LabelSettings, TrainSettings
+from colabel.settings import ComputeSettings
 from tests.cluster import tasks
 from tests.pipeline.small import small_recipe
 
-PASSAGES, QUERIES = (5183, 809) if os.environ.get("COLABEL_WHOLE_SCIFACT") else (1500, 120)
 SYSTEM = "collective-0.5"
 
 
@@ -52,32 +45,6 @@ def cluster() -> Iterator[Any]:
     nodes.shutdown()
 
 
-@pytest.fixture
-def recipe(shared_data: Callable[[str], Path], tmp_path: Path) -> Recipe:
-    """The first training queries of scifact, their positives and as many other passages as there is time for."""
-    source, folder = shared_data("scifact"), tmp_path / "scifact"
-    (folder / "qrels").mkdir(parents=True)
-    header, *lines = (source / "qrels" / "train.tsv").read_text().splitlines()
-    judged = [line for line in lines if line.split("\t")[0] in {one.split("\t")[0] for one in lines[:QUERIES]}]
-    (folder / "qrels" / "train.tsv").write_text("\n".join([header, *judged]) + "\n")
-    shutil.copy(source / "queries.jsonl", folder / "queries.jsonl")
-    with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
-        passages = file.readlines()
-    needed = {line.split("\t")[1] for line in judged}
-    passages.sort(key=lambda line: json.loads(line)["_id"] not in needed)
-    (folder / "corpus.jsonl").write_text("".join(passages[:PASSAGES]), encoding="utf-8")
-    return Recipe(
-        data=DataSettings(source=str(folder), holdout=0.0),
-        encoder=EncoderSettings(passage_length=64, device="cpu"),
-        index=IndexSettings(engine="exact"),
-        labels=LabelSettings(candidates=50),
-        train=TrainSettings(theta="take"),
-        distil=DistilSettings(steps=2, batch_queries=2, passages=2),
-        fit=FitSettings(evaluate_every=0),
-        compute=ComputeSettings(engine="ray", workers=2, shard_passages=256),
-    )
-
-
 def lose_one(cluster: Any) -> None:
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
@@ -99,7 +66,7 @@ def same(ours: Labels, theirs: Labels) -> None:
 
 
 def test_a_tiny_run_with_a_node_lost_while_ranking(
-    tiny_model: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tiny_model: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = replace(
         small_recipe(tmp_path / "small", tiny_model),
@@ -135,35 +102,3 @@ def test_calls_of_a_lost_node_are_done_by_another(
     thief.join()
     assert found == {number: number for number in range(8)}
     assert "its worker died; trying again" in caplog.text
-
-
-@pytest.mark.slow
-def test_labels_are_the_same_with_a_node_lost_while_ranking(
-    recipe: Recipe, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("colabel.index.store.BLOCK_PASSAGES", 128)
-    local = labels(replace(recipe, compute=ComputeSettings()), tmp_path / "local")
-    lost = threading.Event()
-    searching = threading.Event()
-    original = WorkerPool.map
-
-    def watched(self: WorkerPool, function: Any, items: Any, *shared: Any) -> Iterator[Any]:
-        if "search" in shared[1:2]:
-            searching.set()
-        return original(self, function, items, *shared)
-
-    def lose() -> None:
-        """Take a node away once ranking has begun."""
-        searching.wait(timeout=600)
-        time.sleep(0.3)
-        lose_one(cluster)
-        lost.set()
-
-    monkeypatch.setattr(WorkerPool, "map", watched)
-    thief = threading.Thread(target=lose)
-    thief.start()
-    ours = labels(recipe, tmp_path / "ray")
-    thief.join()
-    assert lost.is_set()
-    assert "its worker died" in caplog.text, "it was lost while it ranked"
-    same(ours, local)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -224,38 +219,3 @@ def test_mistakes_change_nothing(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="was changed"):
         build([passage(0)], tmp_path / "index", model)
     assert changed.where("price > 1").tolist() == [False, True, True]
-
-
-@pytest.mark.slow
-def test_a_killed_change_leaves_the_old_or_the_new_state(model: Path, tmp_path: Path) -> None:
-    build([passage(number) for number in range(30)], tmp_path / "index", model)
-    program = """if True:
-        import sys
-        from colabel import Index
-        from tests.index.test_living import passage
-        index = Index.open(sys.argv[1])
-        index = index.add([passage(39)])  # the model is loaded
-        print("ready", flush=True)
-        for number in range(40, 60):
-            index = index.add([passage(number)]).delete([f"p{number - 40:02d}"])
-            index = index.compact() if number % 5 == 0 else index
-    """
-    random = np.random.default_rng(0)
-    for _ in range(6):
-        copy = Path(shutil.copytree(tmp_path / "index", tmp_path / f"copy-{_}"))
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, str(copy)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(random.uniform(0, 5))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        index = Index.open(copy)
-        held = sorted(index.store.ids)
-        assert len(held) in (31, 32)
-        assert len(search(index, "glacier", 40)) >= 29
-        more = index.add([passage(70)]).delete([held[0]]).compact()
-        assert sorted(more.store.ids) == sorted([*held[1:], "p70"])
-        assert verify(copy).damaged == ()
