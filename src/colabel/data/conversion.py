@@ -100,6 +100,5 @@ def _tsv(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 def _beir_qrels(labels: Qrels) -> Iterator[str]:
     yield "query-id\tcorpus-id\tscore\n"
-    for line in qrel_lines(labels):
-        query_id, _, passage_id, grade = line.split(" ")
-        yield f"{query_id}\t{passage_id}\t{grade}"
+    for query_id, grades in labels.items():
+        yield from (f"{query_id}\t{passage_id}\t{grade}\n" for passage_id, grade in grades.items())

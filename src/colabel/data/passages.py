@@ -116,13 +116,6 @@ class JoinedPassages(PassageTable):
         """Passages of rows ``start`` to ``stop`` − 1."""
         return (self[row] for row in range(start, stop))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return JoinedPassages, (self._parts, self.ids, self.fingerprint)
-
-    def without_ids(self) -> PassageTable:
-        """The texts alone."""
-        return JoinedPassages(self._parts, StringTable.of(()), self.fingerprint)
-
 
 def keep_passages(passages: PassageTable, cache: Path) -> PassageTable:
     """Copy passages into a cache, so that they can be read without their source, by :func:`open_unpacked`."""

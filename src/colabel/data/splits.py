@@ -147,13 +147,9 @@ def with_fewer_labels(dataset: Dataset, share: float, order: str, *, whole_queri
             query: labels for query, labels in held.items() if query in chosen or query not in positives
         }
     else:
-        kept = {query: first(passages, query) for query, passages in positives.items()}
+        gone = {query: set(passages) - first(passages, query) for query, passages in positives.items()}
         fewer = {
-            query: {
-                name: grade
-                for name, grade in labels.items()
-                if name in kept.get(query, ()) or name not in positives.get(query, ())
-            }
+            query: {name: grade for name, grade in labels.items() if name not in gone.get(query, ())}
             for query, labels in held.items()
         }
     return dataclasses.replace(dataset, _labels={**dataset._labels, TRAIN: fewer}, _hidden={})
