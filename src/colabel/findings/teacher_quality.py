@@ -20,6 +20,7 @@ from colabel.findings.records import Coverage, Figures, QualitySet, TeacherQuali
 from colabel.index import Index
 from colabel.labels import LabelBlock, Labels, find_missing
 from colabel.progress import SILENT, Progress
+from colabel.ranking.rankings import as_run
 from colabel.settings import CollectiveSettings
 from colabel.systems import System
 from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
@@ -101,14 +102,7 @@ def judged_quality(
     teachers: dict[str, Teacher] = {collective_name(beta): CollectiveTeacher(knowledge, beta=beta) for beta in betas}
     scores = {name: one.scores(query_ids, rows) for name, one in {**teachers, **readers}.items()}
     scores = {PHI: np.stack([phi for _, phi in candidates.values()]), **scores}
-    ids = knowledge.ranking.passage_ids
-    runs = {
-        name: {
-            query_id: {ids[row]: score for row, score in zip(line.tolist(), held.tolist(), strict=True) if row >= 0}
-            for query_id, line, held in zip(query_ids, rows, values, strict=True)
-        }
-        for name, values in scores.items()
-    }
+    runs = {name: as_run(query_ids, rows, values, knowledge.ranking.passage_ids) for name, values in scores.items()}
     found = precision_recall(runs, labels, judged_only=judged_only, seed=seed)
     table = {name: {str(grade): _quality(one, name) for grade, one in found.items()} for name in scores}
     left_out = "passages without a judgement left out" if judged_only else "unlabelled ones not relevant"
