@@ -39,13 +39,12 @@ from colabel.labels import (
     open_labels,
     read_review,
 )
-from colabel.labels import verdicts as kept_verdicts
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.live import Live, change_live, newest, open_live
-from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
+from colabel.pipeline.preflight import learned, noted_recipe, noted_system, run_of, verdict_store
 from colabel.pipeline.stages import MEASURES, training_data
-from colabel.pipeline.versions import is_study, run_of
+from colabel.pipeline.versions import is_study
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT, POOL, Views
@@ -222,8 +221,8 @@ class Run:
                 loaded = load_dataset(self.recipe.data, cache=self.at.data)
                 if not self.of_study:  # the systems of a study learn from labelled queries alone
                     loaded = training_data(loaded, self.recipe, self.at.generated)
-            learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
-            return apply_verdicts(loaded, learned).dataset if learned else loaded
+            verdicts = learned(self.folder)
+            return apply_verdicts(loaded, verdicts).dataset if verdicts else loaded
         except Stale:
             source = self.recipe.data.source
             raise DataError(f"{source} has changed since {self.folder} was made; repeat `colabel run`") from None
@@ -428,7 +427,7 @@ class Run:
     @cached_property
     def verdict_store(self) -> VerdictStore:
         """Where people's verdicts are kept; a version shares those of its run."""
-        return VerdictStore(run_of(self.folder) / kept_verdicts.FOLDER)
+        return verdict_store(self.folder)
 
     def verdicts(self, *, programs: bool = False) -> list[Verdict]:
         """The standing verdict of each person on each pair, oldest first; with ``programs``, also what those said."""
