@@ -41,6 +41,7 @@ from colabel.pipeline.preflight import (
     check_training,
     hold_folder,
     note_recipe,
+    read_note,
     recipe_for,
     refused,
 )
@@ -134,19 +135,12 @@ def end(rows: Study, recipe_text: str) -> tuple[StudyDocument, ReportFiles]:
 
 def up_to_date(out: Path, spec: Spec) -> bool:
     """Whether ``study.json`` was measured from these very rankings and settings."""
-    return (out / STUDY_FILE).exists() and _measured_from(out).get("fingerprint") == spec.fingerprint
+    return (out / STUDY_FILE).exists() and read_note(out / MANIFEST_FILE).get("fingerprint") == spec.fingerprint
 
 
 def outdated(out: Path) -> bool:
     """Whether a study's models were, or are being, rebuilt since its ``study.json`` was written."""
-    return bool(_measured_from(out).get("outdated"))
-
-
-def _measured_from(out: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((out / MANIFEST_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    return bool(read_note(out / MANIFEST_FILE).get("outdated"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -479,11 +473,8 @@ class Study(Rows):
         """The sweep over (f_p, f_c, f_e, β) on dev queries, with θ of the first seed."""
         index, recipe, at = self.index(), self.recipe, self.at.sweep
         how: dict[str, Any] = {"measures": recipe.study.measures, "depth": recipe.rank.depth, "seed": recipe.seed}
-
-        def make() -> list[SweepPoint]:
-            return sweep(self.dataset, index, at, settings=recipe.collective, progress=self.progress, **how)
-
-        return self.stages.builder.once(at, make)
+        how |= {"settings": recipe.collective, "progress": self.progress}
+        return self.stages.builder.once(at, lambda: sweep(self.dataset, index, at, **how))
 
     def ranker(self, system: System, seed: int | None = None) -> Ranker:
         """What answers queries for a system; trains what must be trained for it."""
