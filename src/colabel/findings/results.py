@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 Study = Any
 """A study or transfer of :mod:`colabel.pipeline`, which lies to the right of this package."""
-PlainFigures = TypeVar("PlainFigures")
-"""Plain JSON types."""
 T = TypeVar("T")
 
 TIMED_QUERIES = 50
@@ -355,13 +353,13 @@ def _stage_seconds(study: Study) -> dict[str, float]:
     return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}
 
 
-def measured_once(file: Path, depends_on: object, measure: Callable[[], PlainFigures]) -> PlainFigures:
-    """The figures in ``file``; taken, and written there, where it has none for what they depend on now."""
+def measured_once(file: Path, depends_on: object, measure: Callable[[], T]) -> T:
+    """The figures in ``file``, JSON types; taken, and written there, where it has none for what they depend on now."""
     key = fingerprint(depends_on)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["key"] == key:
-            figures: PlainFigures = kept["figures"]
+            figures: T = kept["figures"]
             return figures
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or not ours: they are taken again

@@ -16,7 +16,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.findings import StudyDocument, SystemResult, read_study, write_study
 from colabel.findings.records import TRANSFERRED, QualitySet
 from colabel.findings.results import measured, optional_section
-from colabel.findings.teacher_quality import betas_of, judged_quality, name_readers
+from colabel.findings.teacher_quality import judged_quality, name_readers
 from colabel.index import Index
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import RECIPE_FILE, TRANSFER_FILE, noted_recipe
@@ -161,16 +161,8 @@ class Transfer(Rows):
         """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
         if not any("theta" in one.needs and not one.student and self.finished(one.slug) for one in self.systems):
             raise UsageError("θ has not ranked this collection without the system 'colbert' or one of ColBERT-PRF")
-        return judged_quality(
-            self.dataset,
-            self._theta_index(),
-            self.out / "judged",
-            settings=self.recipe.collective,
-            betas=betas_of(self._teachers),
-            readers=name_readers(self._teachers, self._cross_encoders),
-            seed=self.recipe.seed,
-            progress=self.progress,
-        )
+        readers = name_readers(self._teachers, self._cross_encoders)
+        return judged_quality(self, self._theta_index(), self._teachers, readers)
 
     def _cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         models = self.recipe.cross_encoder.checkpoints
