@@ -102,12 +102,11 @@ class ServedRun:
         self.searches += 1
         query_id = self.query_id(query)
         labels = self._labels_of(query_id)
-        hits = [
-            msgspec.structs.replace(
-                one, label=labels.get(one.passage_id), verdict=self._decided(query_id, one.passage_id)
-            )
-            for one in self._found(query, ranker, k, min_probability, filters)
-        ]
+        hits = []
+        for one in self._found(query, ranker, k, min_probability, filters):
+            decided = self.decisions.get((query_id, one.passage_id))
+            verdict = decided.relevant if decided else None
+            hits.append(msgspec.structs.replace(one, label=labels.get(one.passage_id), verdict=verdict))
         return records.SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
 
     @functools.cached_property
@@ -152,10 +151,6 @@ class ServedRun:
         for split in self.dataset.splits:
             found |= self.dataset.labels(split).get(query_id, {})
         return found
-
-    def _decided(self, query_id: str, passage_id: str) -> bool | None:
-        one = self.decisions.get((query_id, passage_id))
-        return one.relevant if one else None
 
     # --- review ---
 
