@@ -58,13 +58,6 @@ Answers = tuple[tuple[str, bool], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
-    """What was chosen to fit the minutes."""
-
-    sentence: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Indexed:
     """The collection: its passages, and training queries with their visible and hidden labels."""
 
@@ -139,7 +132,8 @@ class DemoResult:
     report: Path
 
 
-Part = Chosen | Indexed | Searched | Suspected | Training | DemoResult
+Part = str | Indexed | Searched | Suspected | Training | DemoResult
+"""A part of the story; a text says what was chosen to fit the minutes."""
 
 
 def demo(
@@ -216,16 +210,14 @@ class _Story:
             return Counts(passages, queries.get(TRAIN, 0), queries.get(DEV, 0), queries.get(TEST, 0))
 
         spent, seconds = self.budget.spent, self.budget.spent + self.budget.left
-        choose = functools.partial(
-            choose_demo, recipe, systems, counts, self.rates, spent=spent, given=frozenset(self.given)
-        )
+        choose = functools.partial(choose_demo, recipe, systems, counts, self.rates, spent=spent, given=self.given)
         size, steps, least = choose(seconds)
         if least > 60 * self.budget.minutes:
             raise too_few(self.budget.minutes, least)
         if size:
             self.chosen[_SIZE] = f"pydocs:{size}"
         longer = choose(4 * seconds)
-        self.show(Chosen(demo_sentence(self.budget.minutes, (size, steps), longer[:2])))
+        self.show(demo_sentence(self.budget.minutes, (size, steps), longer[:2]))
 
     def search(self) -> None:
         """Index, search three ways, and find missing labels: all without training."""
