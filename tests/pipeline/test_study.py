@@ -13,7 +13,6 @@ import pytest
 
 from colabel import Recipe, run, study, transfer
 from colabel.artefacts import write_json
-from colabel.cli import main
 from colabel.errors import ArtefactError, ColabelError, DataError, TrainingError, UsageError
 from colabel.evaluation import read_run_file
 from colabel.findings import StudyDocument, read_study
@@ -26,6 +25,7 @@ from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles
 from colabel.settings import StudySettings
 from colabel.systems import System
+from tests.conftest import Call, Said
 
 ROWS = (
     "bm25",
@@ -341,18 +341,13 @@ def graded_collection(recipe: Recipe, folder: Path) -> Path:
     return folder
 
 
-def test_transfer_trains_nothing(
-    recipe: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_transfer_trains_nothing(recipe: Recipe, done: Done, tmp_path: Path, said: Said) -> None:
     source, _, _ = done
     data = graded_collection(recipe, tmp_path / "graded")
     before = {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()}
-    command = ["transfer", str(source), str(data), "--set", "data.relevant_from=2", "--out", str(tmp_path / "out")]
     for _ in range(2):
-        with pytest.raises(SystemExit) as stop:
-            main(command)
-        assert not stop.value.code, capsys.readouterr().err
-    assert "small → graded test" in capsys.readouterr().out
+        told = said("transfer", source, data, "--set", "data.relevant_from=2", "--out", tmp_path / "out")
+        assert "small → graded test" in told
     assert {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()} == before
     assert not list((tmp_path / "out").rglob("training"))
     document = read_study(tmp_path / "out")
@@ -419,25 +414,12 @@ def test_seeds_share_the_index_of_a_start_that_is_not_trained(wanted: Recipe, tm
     assert [path.parent.name for path in tmp_path.glob("study/seed-*/index")] == ["seed-0"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--set", "train.steps=3"), 2, "--set train.steps=3: "),
-        ((), 1, "has no study.json"),
-    ],
-)
-def test_a_transfer_that_cannot_be(
-    recipe: Recipe,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    code: int,
-    words: str,
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["transfer", str(tmp_path), recipe.data.source, "--out", str(tmp_path / "out"), *arguments])
-    assert stop.value.code == code
-    assert words in capsys.readouterr().err
+def test_a_transfer_that_cannot_be(recipe: Recipe, tmp_path: Path, call: Call) -> None:
+    command = ("transfer", tmp_path, recipe.data.source, "--out", tmp_path / "out")
+    code, _, err = call(*command, "--set", "train.steps=3")
+    assert (code, "--set train.steps=3: " in err) == (2, True)
+    code, _, err = call(*command)
+    assert (code, "has no study.json" in err) == (1, True)
 
 
 def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:
