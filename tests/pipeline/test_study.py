@@ -75,6 +75,13 @@ def done(wanted: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 Done = tuple[Path, StudyDocument, ReportFiles]
 
 
+def ranked(rows: Study) -> Study:
+    """A study with its rankings."""
+    with rows.stages:
+        rows.rank_all()
+    return rows
+
+
 def test_rows_of_every_kind(done: Done) -> None:
     _, document, files = done
     found = {system.slug: system for system in document.systems}
@@ -170,8 +177,7 @@ def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
 
 def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done) -> None:
     fewer = replace(wanted.study, systems=("bm25", "colbert", "collective-0.5"))
-    rows = Study(replace(wanted, study=fewer), done[0])
-    rows.__enter__().rank_all()
+    rows = ranked(Study(replace(wanted, study=fewer), done[0]))
     _, suggestions = label_findings(rows)
     assert list(suggestions) == ["φ, θ's own score", "collective (β = 0.5)"]
     assert all(shares == done[1].suggestions[name] for name, shares in suggestions.items())
@@ -192,9 +198,7 @@ def test_a_part_that_fails_costs_the_report_that_part_alone(
         raise RuntimeError("no more memory")
 
     monkeypatch.setattr("colabel.findings.results.label_findings", broken)
-    rows = Study(wanted, done[0])
-    rows.__enter__().rank_all()
-    document = describe(rows, "")
+    document = describe(ranked(Study(wanted, done[0])), "")
     assert not document.label_quality
     assert "Missing from this report is the quality of labels: RuntimeError: no more memory" in document.notes
     assert document.sweep == done[1].sweep
@@ -221,21 +225,17 @@ def test_times_that_cannot_be_taken_cost_the_report_no_more(
 
 def test_what_lies_there_of_earlier_settings_costs_nothing(wanted: Recipe, done: Done, tmp_path: Path) -> None:
     own = replace(wanted, cross_encoder=replace(wanted.cross_encoder, checkpoints=("some/model",)))
-    rows = Study(own, done[0])
-    rows.__enter__().rank_all()
+    rows = ranked(Study(own, done[0]))
     assert any(name.startswith("training cross-encoder") for name in done[1].seconds)
     assert not any(name.startswith("training cross-encoder") for name in _stage_seconds(rows))
 
 
 def test_what_is_measured_with_colbert_needs_no_row_of_it(wanted: Recipe, done: Done) -> None:
     without = replace(wanted, study=replace(wanted.study, systems=("colbert-prf-0.5", "collective-0.5"), seeds=1))
-    rows = Study(without, done[0])
-    rows.__enter__().rank_all()
-    document = describe(rows, "")
+    document = describe(ranked(Study(without, done[0])), "")
     assert document.sweep == done[1].sweep
     assert document.label_quality
-    plain = Study(replace(without, study=replace(without.study, systems=("bm25", "zero-shot"))), done[0])
-    plain.__enter__().rank_all()
+    plain = ranked(Study(replace(without, study=replace(without.study, systems=("bm25", "zero-shot"))), done[0]))
     assert not plain.has_theta
     assert not describe(plain, "").label_quality, "nothing is trained for it"
 
@@ -321,7 +321,7 @@ def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done:
     repeated = replace(wanted.study, repeated=("colbert", "colbert-hn"))
     flaky = Flaky(replace(wanted, study=repeated), done[0])
     assert {seed for system, seed in flaky.rows if system.slug == "colbert-hn"} == {0, 1}
-    flaky.__enter__().rank_all()
+    ranked(flaky)
     assert ("colbert-hn", 1) not in asked, "a row without its first seed is not shown, so no other is trained"
     assert flaky.finished("colbert")
     assert list(flaky.runs["colbert"]) == [0]

@@ -162,25 +162,24 @@ def demo(
         return story.compare()
 
 
+@dataclasses.dataclass
 class _Story:
     """The parts, in their order."""
 
-    def __init__(
-        self,
-        out: Path,
-        minutes: float | None,
-        overrides: Sequence[str],
-        progress: Progress,
-        show: Callable[[Part], None],
-    ) -> None:
-        earlier = noted(out, minutes)
-        self.budget = Budget(earlier[0] if earlier else MINUTES if minutes is None else minutes)
+    out: Path
+    minutes: float | None
+    overrides: Sequence[str]
+    progress: Progress
+    show: Callable[[Part], None]
+    rates: Rates | None = None
+    ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        earlier = noted(self.out, self.minutes)
+        self.budget = Budget(earlier[0] if earlier else MINUTES if self.minutes is None else self.minutes)
         self.chosen: dict[str, Any] = earlier[1] if earlier else {}
-        self.out, self.overrides, self.show = out, overrides, show
-        self.given = {override.partition("=")[0].strip() for override in overrides}
-        self.progress = self.budget.watch(progress)
-        self.rates: Rates | None = None
-        self.ratio = 1.0
+        self.given = {override.partition("=")[0].strip() for override in self.overrides}
+        self.progress = self.budget.watch(self.progress)
         self.settings()  # wrong ones are refused now
 
     def settings(self) -> tuple[Recipe, str]:
@@ -223,7 +222,7 @@ class _Story:
         """Index, search three ways, and find missing labels: all without training."""
         recipe, text = self.settings()
         self.study = study = Study(recipe, self.out, self.progress)
-        with study:
+        with study.stages:
             self.student = _shown_student(study)
             begin(study, text, timed=False)
             note(self.out, self.budget.minutes, self.chosen)
@@ -269,7 +268,7 @@ class _Story:
         """Train, measure, and write the page."""
         recipe, text = self.settings()
         study, student = self.study.with_recipe(recipe), self.student
-        with study:
+        with study.stages:
             note_recipe(self.out, recipe)
             study.rank_all()
             for slug in (BASELINE, student.slug):

@@ -13,7 +13,7 @@ from colabel.data import Dataset
 from colabel.evaluation import Evaluation
 from colabel.index import Index
 from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
-from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
+from colabel.pipeline.capacity import Counts, Rates, duration, from_stage, measure_rates, stage_seconds
 from colabel.pipeline.folder import write_page
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.live import refuse_loss, settle_live
@@ -293,6 +293,5 @@ def what_is_left(
         except Stale as stale:
             rates = rates or measure_rates(recipe, data)
             seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
-            names = list(seconds)
-            first = names.index(stale.stage) if stale.stage in names else 0
-            return f"{stale.sentence}; about {duration(sum(list(seconds.values())[first:]))} left", stale
+            left = duration(sum(from_stage(seconds, stale.stage).values()))
+            return f"{stale.sentence}; about {left} left", stale

@@ -25,7 +25,7 @@ from colabel.pipeline.study import Rows, outdated
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Hybrid, LateInteraction, Ranker
 from colabel.reporting import ReportFiles, report
-from colabel.settings import DataSettings, Recipe
+from colabel.settings import DataSettings
 from colabel.systems import System, parse_system
 from colabel.teachers import CrossEncoderTeacher
 
@@ -60,8 +60,11 @@ def transfer(
     wanted = tuple(measures) or recipe.study.measures
     chosen = dataclasses.replace(recipe.study, systems=_chosen(finished, systems), measures=wanted)
     recipe = dataclasses.replace(recipe, data=data, study=chosen)
-    rows = Transfer(finished, Layout.of(source, recipe.seed), recipe, taken, out, progress)
-    with folder_lock(out), rows:
+    made = Layout.of(source, recipe.seed)
+    # θ by what the study noted and holds: the model of its recipe may have moved since.
+    theta = made.encoder if taken or (taken is None and not made.theta.is_dir()) else made.theta
+    rows = Transfer(finished, made, theta, Stages(recipe, Layout.of(out), None, progress, builder=Builder()))
+    with folder_lock(out), rows.stages:
         rows.check_data()
         note = {"study": str(source.resolve()), "data": resolve_paths(data).as_dict()}
         write_json(out / TRANSFER_FILE, note)
@@ -102,26 +105,15 @@ def _as_tuned(result: SystemResult) -> System:
 class Transfer(Rows):
     """Systems whose models are trained already: opens them and makes none."""
 
-    def __init__(
-        self,
-        finished: StudyDocument,
-        source: Layout,
-        recipe: Recipe,
-        taken: bool | None,
-        out: Path,
-        progress: Progress = SILENT,
-    ) -> None:
+    def __init__(self, finished: StudyDocument, source: Layout, theta: Path, stages: Stages) -> None:
         known = {result.slug: _as_tuned(result) for result in finished.systems}
-        systems = [known[slug] for slug in recipe.study.systems]
-        super().__init__(recipe, out, systems, Stages(recipe, Layout.of(out), None, progress, builder=Builder()))
-        self._source, self._indexes = source, out / "indexes"
-        # θ by what the study noted and holds: the model of its recipe may have moved since.
-        self._theta = source.encoder if taken or (taken is None and not source.theta.is_dir()) else source.theta
+        super().__init__([known[slug] for slug in stages.recipe.study.systems], stages)
+        self._source, self._theta = source, theta
         self._teachers = [known[result.slug] for result in finished.systems if not result.failed]
         self.failed = {
             result.slug: f"in the study: {result.failed}"
             for result in finished.systems
-            if result.failed and result.slug in recipe.study.systems
+            if result.failed and result.slug in self.recipe.study.systems
         }
 
     @property
@@ -155,7 +147,7 @@ class Transfer(Rows):
         """The new collection indexed by a model of the study."""
         if not model.is_dir():
             raise ArtefactError(f"{model} is missing, so '{name}' has no model; run `colabel study` to its end")
-        return self.stages.index(self.dataset, model, self._indexes / name)
+        return self.stages.index(self.dataset, model, self.out / "indexes" / name)
 
     def label_quality(self) -> tuple[QualitySet, ...]:
         """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
