@@ -309,10 +309,9 @@ def read_study(folder: Path) -> StudyDocument:
         if found != FORMAT:
             raise UsageError(f"format: expected {FORMAT}, found {found}")
         return msgspec.json.decode(content, type=StudyDocument)
-    except FileNotFoundError:
-        what = f"has no {STUDY_FILE}, so it is not a finished study" if folder.is_dir() else "does not exist"
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is a file" if folder.exists() else "does not exist"
+        what = f"has no {STUDY_FILE}, so it is not a finished study" if folder.is_dir() else what
         raise ArtefactError(f"{folder} {what}; expected the output folder of `colabel study`") from None
-    except NotADirectoryError:
-        raise ArtefactError(f"{folder} is a file; expected the output folder of `colabel study`") from None
     except (msgspec.DecodeError, UnicodeDecodeError, UsageError) as error:
         raise ArtefactError(f"{path} is not a study: {error}; run the study again to write it") from None

@@ -50,13 +50,12 @@ Chosen = Mapping[str, Any]
 
 
 class Budget:
-    """Minutes that began when this was made, or ``spent`` seconds earlier."""
+    """Minutes that began when this was made."""
 
-    def __init__(self, minutes: float, spent: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
         if not minutes > 0 or math.isinf(minutes):
             raise UsageError(f"the budget is {minutes:g} minutes; expected a number above 0, such as --minutes 5")
-        self.minutes, self._clock = minutes, clock
-        self._begun = clock() - spent
+        self.minutes, self._clock, self._begun = minutes, clock, clock()
 
     @property
     def spent(self) -> float:

@@ -168,10 +168,8 @@ class Run:
         if self.of_study or run_of(self.folder) != self.folder:
             what = "a study, whose systems share one collection" if self.of_study else "an earlier result of a run"
             raise UsageError(f"{self.folder} is {what}; passages are added to a run and deleted from it")
-        how = {"add": add, "update": update, "delete": list(delete), "compact": compact, "progress": progress}
-        loaded = vars(self.index).get("encoder")
-        model = None if loaded is None else lambda: loaded
-        changed = change_live(self.folder, self.trained_index, self.recipe, model, **how)
+        how = {"add": add, "update": update, "delete": list(delete), "compact": compact}
+        changed = change_live(self.folder, self.trained_index, self.recipe, self._loaded(), progress, **how)
         self._open_again(lambda: changed.encoder)
         return self
 
@@ -192,9 +190,13 @@ class Run:
         number = newest(self.at.live, self.trained_index.store.fingerprint)
         if number is None or (self.live and number == self.live.index.generation):
             return False  # None: not changed, or trained again, which needs another opening
-        loaded = vars(self.index).get("encoder")
-        self._open_again(None if loaded is None else lambda: loaded)
+        self._open_again(self._loaded())
         return True
+
+    def _loaded(self) -> Callable[[], Encoder] | None:
+        """What gives the model of the index where it is loaded already."""
+        loaded = vars(self.index).get("encoder")
+        return None if loaded is None else lambda: loaded
 
     def _open_again(self, model: Callable[[], Encoder] | None) -> None:
         """Open the collection as it is now; models stay loaded."""

@@ -282,11 +282,12 @@ def _at_home(data: DataSettings, folder: Path) -> DataSettings:
 
 
 def noted_system(folder: Path) -> System:
-    """What the student of a run is."""
-    slug = read_note(folder / RECIPE_FILE).get(STUDENT)
-    if slug is None:
-        raise ArtefactError(f"{folder / RECIPE_FILE} names no student; repeat `colabel run` to name it")
-    return parse_system(slug)
+    """What the student of a run is; where that was not noted, its only student."""
+    slug, made = read_note(folder / RECIPE_FILE).get(STUDENT), sorted(folder.glob("students/*/model"))
+    if slug is None and len(made) != 1:
+        found = f"the students {', '.join(path.parent.name for path in made)}" if made else "no student"
+        raise ArtefactError(f"{folder} holds {found} of an earlier version; repeat `colabel run` to name its student")
+    return parse_system(slug or made[0].parent.name)
 
 
 def _without_nulls(value: Any) -> Any:
