@@ -60,6 +60,7 @@ def kill_once(there: Callable[[], bool], command: Sequence[str], seconds: float 
 
 
 Call = Callable[..., tuple[int, str, str]]
+Said = Callable[..., str]
 
 
 @pytest.fixture
@@ -73,6 +74,18 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return int(stop.value.code or 0), captured.out, captured.err
+
+    return typed
+
+
+@pytest.fixture
+def said(call: Call) -> Said:
+    """Run a command that has to succeed: what it says on stdout."""
+
+    def typed(*arguments: object) -> str:
+        code, out, err = call(*arguments)
+        assert code == 0, err
+        return out
 
     return typed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,16 +148,6 @@ def test_a_damaged_index_gives_an_error_and_no_nan(index: Path, call: Call) -> N
         code, out, err = call("search", index, "glacier cave", *options)
         assert (code, out) == (1, "")
         assert str(index) in err
-
-
-def test_hints_can_be_pasted(write_beir: WriteBeir, tiny_model: Path, tmp_path: Path, call: Call) -> None:
-    out = tmp_path / "my index"
-    keys = (f"model={tiny_model}", "dimension=16", "passage_length=24", "query_length=12")
-    settings = [part for key in keys for part in ("--set", f"encoder.{key}")]
-    hint = call("index", write_beir(), *settings, "--out", out)[1].splitlines()[-1]
-    words = shlex.split(hint.removeprefix("Next: "))
-    assert words[:3] == ["colabel", "search", str(out)]
-    assert call(*words[1:])[0] == 0
 
 
 def test_lines_of_every_call_are_for_verbose(index: Path, tmp_path: Path, call: Call) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
+from tests.conftest import Call
 
 from colabel.artefacts import Spec, Workspace, build
-from colabel.cli import main
 from colabel.data import Dataset, hide_labels, load_dataset
 from colabel.data.splits import hidden_labels
 from colabel.data.string_table import StringTable
@@ -198,23 +198,16 @@ def test_labels_from_disk(whole: Dataset, sparse: Dataset, tmp_path: Path) -> No
         label_quality(dev, sparse)
 
 
-def test_the_command(sparse: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(sparse: Dataset, tmp_path: Path, call: Call) -> None:
     made = block(sparse)
-    labels = write_labels(tmp_path / "labels", sparse, made)
-
-    def call(*more: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(["label-quality", str(labels), str(tmp_path / "caves"), *more])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    code, out, err = call("--set", "data.keep_labels=1", "--json")
+    command = ("label-quality", write_labels(tmp_path / "labels", sparse, made), tmp_path / "caves")
+    code, out, err = call(*command, "--set", "data.keep_labels=1", "--json")
     assert (code, err) == (0, "")
     printed = json.loads(out)
     assert [one["multiple"] for one in printed.pop("suggestions")] == [1, 2, 5]
     assert printed.pop("order") == "standout"
     assert printed == json.loads(json.dumps(label_quality([made], sparse).as_dict())) | {"teacher": "collective"}
-    code, out, _ = call("--set", "data.keep_labels=1")
+    code, out, _ = call(*command, "--set", "data.keep_labels=1")
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "5 of 5 hidden positives are among the candidates, 100.0% of a query's on average"
@@ -224,10 +217,10 @@ def test_the_command(sparse: Dataset, tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[3].startswith("average precision")
     assert [f"{mean:.4f}" in lines[3] for mean in means] == [True, True]
     assert sum(line.startswith("average precision") for line in lines) == 2, "for two grades"
-    code, out, err = call()
+    code, out, err = call(*command)
     assert (code, out) == (1, "")
     assert "no hidden labels" in err
-    code, _, err = call("--set", "data.keep_labels=2")
+    code, _, err = call(*command, "--set", "data.keep_labels=2")
     assert code == 1
     assert "made from other queries or labels" in err
 

@@ -81,11 +81,6 @@ def test_drawn_signs_are_seeded_and_never_give_zero() -> None:
     assert randomisation_test([0.4]) is None
 
 
-def test_many_queries_in_blocks_of_signs() -> None:
-    differences = normal(0.0, 3000, 5) + 0.006
-    assert randomisation_test(differences, samples=3000) == pytest.approx(t_test(differences), abs=0.05)
-
-
 def test_the_smallest_randomisation_p_of_a_large_family_survives_correction() -> None:
     """33 systems, each clearly above the one before: with 10,000 samples 528 tests could have .0528 at best."""
     steps = np.linspace(0.5, 1.0, 40)

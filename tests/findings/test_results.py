@@ -150,9 +150,15 @@ def test_two_runs_are_compared_and_a_third_failed(write_beir: Callable[..., Path
     wrong = {query: {passage: -score for passage, score in run.items()} for query, run in right.items()}
     slugs = ("collective-0.5", "bm25", "colbert")
     runs = {"collective-0.5": {0: right, 1: wrong}, "bm25": {0: wrong}}
-    document = compared(
-        load_dataset(str(folder)), [parse_system(one) for one in slugs], runs, ("RR@10",), failed={"colbert": "no"}
+    study = SimpleNamespace(
+        dataset=load_dataset(str(folder)),
+        systems=[parse_system(one) for one in slugs],
+        runs={slug: {seed: SimpleNamespace(run=run) for seed, run in held.items()} for slug, held in runs.items()},
+        failed={"colbert": "no"},
+        finished=lambda slug: slug in runs,
+        recipe=SimpleNamespace(study=SimpleNamespace(measures=("RR@10",)), seed=0),
     )
+    document = compared(study)
     student, bm25, failed = document.systems
     assert (student.means, bm25.means, student.seeds) == ({"RR@10": 0.75}, {"RR@10": 0.5}, 2)
     assert (student.seeded, bm25.seeded, failed.failed) == (True, False, "no")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from colabel import Recipe, run, study
-from colabel.cli import main
 from colabel.data import load_recipe
 from colabel.errors import UsageError
 from colabel.pipeline.budget import (
@@ -32,6 +31,7 @@ from colabel.pipeline.capacity import Counts, Rates
 from colabel.pipeline.demo import DEMO_RECIPE
 from colabel.progress import SILENT
 from colabel.systems import parse_system, systems_of
+from tests.conftest import Call
 
 LAPTOP = Rates(encoded=40.0, queries=150.0, searched=2e7, step=0.5, tokens=60.0, dimension=128)
 
@@ -168,12 +168,8 @@ def test_a_run_and_a_study_fit_their_minutes(
     study(few, tmp_path / "study", minutes=1, recipe_text="[data]\n")
 
 
-def test_the_command_says_what_the_least_is(
-    tiny_model: Path, recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_the_least_is(tiny_model: Path, recipe: Recipe, tmp_path: Path, call: Call) -> None:
     settings = [f"encoder.model={tiny_model}", "encoder.dimension=16", "encoder.passage_length=24", "train.theta=take"]
     changed = [part for one in settings for part in ("--set", one)]
-    with pytest.raises(SystemExit) as stop:
-        main(["run", recipe.data.source, *changed, "--minutes", "0.01", "--out", str(tmp_path / "out")])
-    assert stop.value.code == 2
-    assert "the least for all of it is about" in capsys.readouterr().err
+    code, _, err = call("run", recipe.data.source, *changed, "--minutes", "0.01", "--out", tmp_path / "out")
+    assert (code, "the least for all of it is about" in err) == (2, True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from colabel import Recipe, load_dataset
-from colabel.cli import main
 from colabel.pipeline.capacity import SHARED, Counts, Rates, stage_seconds, work_seconds
 from colabel.settings import ComputeSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train.query_side import steps_of
+from tests.conftest import Said
 from tests.train.small import write_collection
 
 RATES = Rates(encoded=100.0, queries=200.0, searched=1e6, step=0.5, tokens=50.0, dimension=128)
@@ -71,20 +71,16 @@ def test_what_systems_share_is_counted_once(recipe: Recipe) -> None:
     assert more == pytest.approx(own), "the index is that of the others"
 
 
-def test_the_command_measures_and_prints(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_measures_and_prints(tiny_model: Path, tmp_path: Path, said: Said) -> None:
     folder = write_collection(tmp_path / "small")
     (tmp_path / "recipe.toml").write_text(
         f'[data]\nsource = "{folder}"\n[encoder]\nmodel = "{tiny_model}"\ndimension = 16\n'
         'query_length = 12\npassage_length = 24\ndevice = "cpu"\n'
     )
-    with pytest.raises(SystemExit):
-        main(["plan", str(tmp_path / "recipe.toml"), "--teacher", "collective"])
-    shown = capsys.readouterr().out
+    shown = said("plan", tmp_path / "recipe.toml", "--teacher", "collective")
     assert shown.startswith("40 passages, ")
     assert "student index" in shown
-    with pytest.raises(SystemExit):
-        main(["plan", str(tmp_path / "recipe.toml"), "--teacher", "views", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(said("plan", tmp_path / "recipe.toml", "--teacher", "views", "--json"))
     assert found["disk_bytes"] == found["tokens"] * (2 * 16 + 4), "θ's index alone: no test labels, no second index"
     assert "query side" in found["seconds"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.toml", "small"], "nothing is written"

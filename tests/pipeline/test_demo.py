@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from colabel import Index, demo, load_recipe, search
-from colabel.cli import main
 from colabel.cli.demo_command import _ROWS, demo_lines, part_lines
 from colabel.cli.output import _Line
 from colabel.errors import SettingsError, UsageError
@@ -23,6 +22,7 @@ from colabel.pipeline.capacity import Rates
 from colabel.pipeline.demo import DEMO_RECIPE, DemoResult, Part, Training
 from colabel.ranking import LateInteraction
 from colabel.systems.registry import default_slugs
+from tests.conftest import Call
 from tests.train.small import write_collection
 
 Shown = tuple[Path, DemoResult, list[str]]
@@ -109,9 +109,7 @@ def test_suggestions_are_checked_against_what_was_hidden(shown: Shown) -> None:
     assert len(found.missing) == 5
 
 
-def test_the_printed_next_command_works(
-    shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_printed_next_command_works(shown: Shown, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     import shlex
 
     _, result, _ = shown
@@ -121,10 +119,7 @@ def test_the_printed_next_command_works(
         assert "Next: .venv/bin/colabel search" in "\n".join(demo_lines(result)), "where the shell does not find it"
     command = re.search(r"^Next: colabel (.*)$", "\n".join(demo_lines(result)), re.MULTILINE)
     assert command is not None
-    with pytest.raises(SystemExit) as stop:
-        main(shlex.split(command.group(1)))
-    assert not stop.value.code
-    assert capsys.readouterr().out.startswith("  1  ")
+    assert call(*shlex.split(command.group(1)))[1].startswith("  1  ")
 
 
 def test_again_it_does_nothing_and_shows_the_same(
@@ -165,27 +160,23 @@ def test_a_student_of_the_query_side_refuses_another_index(shown: Shown, tmp_pat
 
 
 def test_the_command_tells_its_progress_and_a_finished_demo_is_told_at_once(
-    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setattr("colabel.cli.output._LINE_SECONDS", 0.0)
     monkeypatch.setattr("colabel.cli.output._LINE_SHARE", 0.0)
     monkeypatch.setattr("colabel.cli.output._AT_ONCE", 0.0)
     settings = [part for override in overrides for part in ("--set", override)]
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", *settings, "--minutes", "5", "--out", str(tmp_path / "demo")])
-    told = capsys.readouterr()
-    assert not stop.value.code, told.err
+    code, told, err = call("demo", *settings, "--minutes", "5", "--out", tmp_path / "demo")
+    assert code == 0, err
     assert re.search(
         r"^encoding passages \(begun with [45].\d of 5 min left\): [\d,]+ of 40 passages, [\d,]+/s, about ",
-        told.err,
+        err,
         re.MULTILINE,
     )
-    assert "3. Labels that are probably missing" in told.out
+    assert "3. Labels that are probably missing" in told
     monkeypatch.setattr(sys.modules["colabel.pipeline.demo"], "demo", None)
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", *settings, "--out", str(tmp_path / "demo")])
-    assert not stop.value.code
-    assert capsys.readouterr().out.rstrip() == told.out.rstrip()
+    code, again, _ = call("demo", *settings, "--out", tmp_path / "demo")
+    assert (code, again.rstrip()) == (0, told.rstrip())
 
 
 def test_size_and_steps_are_chosen_once_and_kept(
@@ -276,7 +267,7 @@ def test_the_student_of_a_finished_demo_answers_questions() -> None:
 
 @pytest.mark.slow
 def test_the_full_demo_has_every_row_of_the_paper(
-    overrides: list[str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: list[str], tiny_model: Path, tmp_path: Path, call: Call
 ) -> None:
     readers = [
         f'cross_encoder.models=["{tiny_model}", "{tiny_model}:1"]',
@@ -287,14 +278,13 @@ def test_the_full_demo_has_every_row_of_the_paper(
     ]
     every = ["study.systems=[]", "study.sweep=true"]
     changed = [part for one in (*overrides, *readers, *every) for part in ("--set", one)]
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", "--minutes", "600", "--out", str(tmp_path / "demo"), *changed])
-    assert not stop.value.code, capsys.readouterr().err
+    code, out, err = call("demo", "--minutes", "600", "--out", tmp_path / "demo", *changed)
+    assert code == 0, err
     document = read_study(tmp_path / "demo")
     slugs = [system.slug for system in document.finished]
     assert sorted(slugs) == sorted(default_slugs())
     assert document.sweep
-    assert "the report:" in capsys.readouterr().out.lower()
+    assert "The page with all figures:" in out
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ import pytest
 
 from colabel import Recipe, Run, open_run, run, verify
 from colabel.artefacts.lock import folder_lock
-from colabel.cli import main
 from colabel.encode import Encoder
 from colabel.errors import DataError, LockedError, UsageError
 from colabel.pipeline.folder import RANKERS
 from colabel.pipeline.versions import versions
+from tests.conftest import Call
 
 NEW = {"id": "new", "text": "melt water of the old fjord in summer, melt water", "price": 3}
 ASKED = "melt water old fjord"
@@ -122,13 +122,7 @@ def test_hits_of_a_changed_run_have_probabilities(shop: Path) -> None:
     assert {(one.query_id, one.passage_id): one.probability for one in opened.missing(limit=20)} == listed
 
 
-def test_commands_change_a_run(shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
+def test_commands_change_a_run(shop: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "new.csv").write_text(f'id,text,price\nnew,"{NEW["text"]}",3\n')
     (tmp_path / "gone.txt").write_text("d0\n")
     code, out, err = call("index", shop, "--add", tmp_path / "new.csv", "--delete", tmp_path / "gone.txt")

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from colabel import EncoderSettings, Index, Recipe, build_index, export_labels, load_dataset, open_run, run
 from colabel.artefacts import Builder
-from colabel.cli import cli
 from colabel.data.splits import TRAIN
 from colabel.index.shards import Shards, build_sharded, plan_shards
 from colabel.pipeline.layout import Layout
@@ -24,6 +22,7 @@ from colabel.ranking.labelled_pieces import positive_rows
 from colabel.ranking.late_interaction import search
 from colabel.settings import ComputeSettings, DataSettings, RankSettings
 from colabel.teachers.score_file import ScoreFileTeacher
+from tests.conftest import Said
 from tests.pipeline.small import small_recipe
 
 QUESTION = "a fjord is a narrow inlet with steep sides"
@@ -181,20 +180,15 @@ def test_shards_may_cut_a_document(collection: Path, tiny_model: Path, tmp_path:
         np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-def test_commands_offer_and_take_chunk(collection: Path, tiny_model: Path, tmp_path: Path) -> None:
-    def call(*arguments: object) -> str:
-        found = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
-        assert found.exit_code == 0, found.output
-        return found.output
-
-    offered = call("check", collection, "--set", "encoder.passage_length=24")
+def test_commands_offer_and_take_chunk(collection: Path, tiny_model: Path, tmp_path: Path, said: Said) -> None:
+    offered = said("check", collection, "--set", "encoder.passage_length=24")
     assert "30 passages have more than 20 words" in offered
     assert "--chunk 16 cuts them into pieces" in offered
-    assert "cut into " in call("check", collection, "--chunk", 16)
+    assert "cut into " in said("check", collection, "--chunk", 16)
     values = {"model": tiny_model, "passage_length": 24, "dimension": 16}
     small = [part for key, value in values.items() for part in ("--set", f"encoder.{key}={value}")]
-    call("index", collection, "--chunk", 12, *small, "--out", tmp_path / "index")
-    found = json.loads(call("search", tmp_path / "index", QUESTION, "-k", 1, "--json"))
+    said("index", collection, "--chunk", 12, *small, "--out", tmp_path / "index")
+    found = json.loads(said("search", tmp_path / "index", QUESTION, "-k", 1, "--json"))
     assert "d7" in json.dumps(found)
     assert "d7#" not in json.dumps(found)
     assert {"fjord", "narrow", "inlet"} <= {one["passage"] for one in found[0]["matches"]}  # of its last piece

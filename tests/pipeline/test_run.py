@@ -19,7 +19,6 @@ import pytest
 
 from colabel import DataSettings, Recipe, load_dataset, open_run, run
 from colabel.artefacts import Builder, read_manifest
-from colabel.cli import main
 from colabel.errors import ColabelError, DataError, UsageError
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import check_run, check_training
@@ -29,6 +28,7 @@ from colabel.settings import LabelSettings, PseudoSettings, TrainSettings
 from colabel.systems import parse_system
 from colabel.train import TrainedModel
 from colabel.train.pulling import by_alpha, verdict
+from tests.conftest import Call, Said
 from tests.encode.test_query_generator import write_causal
 from tests.train.test_loop import furthest
 
@@ -308,27 +308,19 @@ def test_hidden_labels_change_no_training_artefact(recipe: Recipe, tmp_path: Pat
     assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
 
 
-def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(recipe: Recipe, finished: Path, tmp_path: Path, said: Said) -> None:
     """collect → inspect → label → search --prf, as a user types them."""
-
-    def call(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert not stop.value.code, captured.err
-        return captured.out
-
     data, index, knowledge = recipe.data.source, finished / "index", tmp_path / "k"
     options = ("--set", "collective.clusters=6", "--set", "collective.centroids=3")
-    out = call("collect", data, "--index", index, *options, "--out", knowledge)
+    out = said("collect", data, "--index", index, *options, "--out", knowledge)
     query_id = out.split(f"colabel inspect {knowledge} ")[1].split()[0]
-    out = call("inspect", knowledge, query_id)
+    out = said("inspect", knowledge, query_id)
     assert "expansion tokens (σ, weight at β = 0.5)" in out
-    assert json.loads(call("inspect", knowledge, query_id, "--json"))["query_id"] == query_id
-    out = call("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", tmp_path / "labels")
+    assert json.loads(said("inspect", knowledge, query_id, "--json"))["query_id"] == query_id
+    out = said("label", data, "--knowledge", knowledge, "--set", "labels.candidates=10", "--out", tmp_path / "labels")
     assert "Next:" in out
-    assert call("search", index, "glacier ice", "--ranker", "prf", "-k", 2).startswith("  1  ")
-    call("rank", data, "--index", index, "--prf", "reranker", "--out", tmp_path / "run")
+    assert said("search", index, "glacier ice", "--ranker", "prf", "-k", 2).startswith("  1  ")
+    said("rank", data, "--index", index, "--prf", "reranker", "--out", tmp_path / "run")
     assert (tmp_path / "run" / "run.trec").read_text().splitlines()[0].endswith("colbert-prf-rerank")
 
 
@@ -383,7 +375,7 @@ def test_several_processes_from_the_command_line(recipe: Recipe, tmp_path: Path)
 
 
 def test_train_and_distil_from_the_command_line(
-    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    recipe: Recipe, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     values = {f"{section}.{key}": value for section, key, value in SMALL_OF_COMMANDS}
@@ -392,28 +384,21 @@ def test_train_and_distil_from_the_command_line(
         *(part for key, value in values.items() for part in ("--set", f"{key}={value}")),
         *("--out", "out"),
     ]
-
-    def call(*command: str) -> int | str | None:
-        with pytest.raises(SystemExit) as stop:
-            main([*command, *given])
-        return stop.value.code
-
-    assert call("distil", recipe.data.source, "--teacher", "scores") == 2
-    assert "labels.scores" in capsys.readouterr().err
+    code, _, err = call("distil", recipe.data.source, "--teacher", "scores", *given)
+    assert (code, "labels.scores" in err) == (2, True)
     assert not (tmp_path / "out" / "theta").exists(), "a teacher that cannot be is told before θ is trained"
-    assert call("train", recipe.data.source) == 0
+    assert call("train", recipe.data.source, *given)[0] == 0
     assert (tmp_path / "out" / "theta" / "modules.json").exists()
     trained = (tmp_path / "out" / "theta" / "manifest.json").stat().st_mtime_ns
-    assert call("distil", recipe.data.source, "--teacher", "uniform") == 0
-    assert "the student:" in capsys.readouterr().out
+    code, out, _ = call("distil", recipe.data.source, "--teacher", "uniform", *given)
+    assert (code, "the student:" in out) == (0, True)
     assert (tmp_path / "out" / "students" / "smoothing" / "model" / "modules.json").exists()
     assert (tmp_path / "out" / "theta" / "manifest.json").stat().st_mtime_ns == trained
 
 
-def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["export", str(finished / "theta"), "--format", "pylate", "--out", str(tmp_path / "pylate")])
-    assert not stop.value.code, capsys.readouterr().err
+def test_export_of_a_model(finished: Path, tmp_path: Path, call: Call) -> None:
+    code, _, err = call("export", finished / "theta", "--format", "pylate", "--out", tmp_path / "pylate")
+    assert code == 0, err
     from sentence_transformers import MultiVectorEncoder
 
     texts = ["ice of the glacier"]
@@ -422,14 +407,12 @@ def test_export_of_a_model(finished: Path, tmp_path: Path, capsys: pytest.Captur
         for folder in (finished / "theta", tmp_path / "pylate")
     )
     assert np.allclose(np.asarray(ours), np.asarray(theirs), atol=1e-5)
-    for arguments, message in (
-        (["export", str(tmp_path), "--format", "pylate"], "is not a trained model; to export labels, name the DATASET"),
-        (["export", str(finished / "theta"), "--format", "hf"], "a model is exported with --format pylate, not hf"),
+    for folder, form, message in (
+        (tmp_path, "pylate", "is not a trained model; to export labels, name the DATASET"),
+        (finished / "theta", "hf", "a model is exported with --format pylate, not hf"),
     ):
-        with pytest.raises(SystemExit) as stop:
-            main([*arguments, "--out", str(tmp_path / "other")])
-        assert stop.value.code == 2
-        assert message in capsys.readouterr().err
+        code, _, err = call("export", folder, "--format", form, "--out", tmp_path / "other")
+        assert (code, message in err) == (2, True)
 
 
 def test_the_whole_batch_asks_the_teacher_while_training(recipe: Recipe, finished: Path) -> None:

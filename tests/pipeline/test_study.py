@@ -13,7 +13,6 @@ import pytest
 
 from colabel import Recipe, run, study, transfer
 from colabel.artefacts import write_json
-from colabel.cli import main
 from colabel.errors import ArtefactError, ColabelError, DataError, TrainingError, UsageError
 from colabel.evaluation import read_run_file
 from colabel.findings import StudyDocument, read_study
@@ -26,6 +25,7 @@ from colabel.ranking import Ranker
 from colabel.reporting import ReportFiles
 from colabel.settings import StudySettings
 from colabel.systems import System
+from tests.conftest import Call, Said
 
 ROWS = (
     "bm25",
@@ -73,6 +73,13 @@ def done(wanted: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 Done = tuple[Path, StudyDocument, ReportFiles]
+
+
+def ranked(rows: Study) -> Study:
+    """A study with its rankings."""
+    with rows.stages:
+        rows.rank_all()
+    return rows
 
 
 def test_rows_of_every_kind(done: Done) -> None:
@@ -170,8 +177,7 @@ def test_teachers_on_hidden_labels_and_on_judged_queries(done: Done) -> None:
 
 def test_phi_suggests_labels_without_a_row_of_its_own(wanted: Recipe, done: Done) -> None:
     fewer = replace(wanted.study, systems=("bm25", "colbert", "collective-0.5"))
-    rows = Study(replace(wanted, study=fewer), done[0])
-    rows.__enter__().rank_all()
+    rows = ranked(Study(replace(wanted, study=fewer), done[0]))
     _, suggestions = label_findings(rows)
     assert list(suggestions) == ["φ, θ's own score", "collective (β = 0.5)"]
     assert all(shares == done[1].suggestions[name] for name, shares in suggestions.items())
@@ -192,9 +198,7 @@ def test_a_part_that_fails_costs_the_report_that_part_alone(
         raise RuntimeError("no more memory")
 
     monkeypatch.setattr("colabel.findings.results.label_findings", broken)
-    rows = Study(wanted, done[0])
-    rows.__enter__().rank_all()
-    document = describe(rows, "")
+    document = describe(ranked(Study(wanted, done[0])), "")
     assert not document.label_quality
     assert "Missing from this report is the quality of labels: RuntimeError: no more memory" in document.notes
     assert document.sweep == done[1].sweep
@@ -221,21 +225,17 @@ def test_times_that_cannot_be_taken_cost_the_report_no_more(
 
 def test_what_lies_there_of_earlier_settings_costs_nothing(wanted: Recipe, done: Done, tmp_path: Path) -> None:
     own = replace(wanted, cross_encoder=replace(wanted.cross_encoder, checkpoints=("some/model",)))
-    rows = Study(own, done[0])
-    rows.__enter__().rank_all()
+    rows = ranked(Study(own, done[0]))
     assert any(name.startswith("training cross-encoder") for name in done[1].seconds)
     assert not any(name.startswith("training cross-encoder") for name in _stage_seconds(rows))
 
 
 def test_what_is_measured_with_colbert_needs_no_row_of_it(wanted: Recipe, done: Done) -> None:
     without = replace(wanted, study=replace(wanted.study, systems=("colbert-prf-0.5", "collective-0.5"), seeds=1))
-    rows = Study(without, done[0])
-    rows.__enter__().rank_all()
-    document = describe(rows, "")
+    document = describe(ranked(Study(without, done[0])), "")
     assert document.sweep == done[1].sweep
     assert document.label_quality
-    plain = Study(replace(without, study=replace(without.study, systems=("bm25", "zero-shot"))), done[0])
-    plain.__enter__().rank_all()
+    plain = ranked(Study(replace(without, study=replace(without.study, systems=("bm25", "zero-shot"))), done[0]))
     assert not plain.has_theta
     assert not describe(plain, "").label_quality, "nothing is trained for it"
 
@@ -321,7 +321,7 @@ def test_a_later_seed_that_fails_leaves_the_row_its_others(wanted: Recipe, done:
     repeated = replace(wanted.study, repeated=("colbert", "colbert-hn"))
     flaky = Flaky(replace(wanted, study=repeated), done[0])
     assert {seed for system, seed in flaky.rows if system.slug == "colbert-hn"} == {0, 1}
-    flaky.__enter__().rank_all()
+    ranked(flaky)
     assert ("colbert-hn", 1) not in asked, "a row without its first seed is not shown, so no other is trained"
     assert flaky.finished("colbert")
     assert list(flaky.runs["colbert"]) == [0]
@@ -341,18 +341,13 @@ def graded_collection(recipe: Recipe, folder: Path) -> Path:
     return folder
 
 
-def test_transfer_trains_nothing(
-    recipe: Recipe, done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_transfer_trains_nothing(recipe: Recipe, done: Done, tmp_path: Path, said: Said) -> None:
     source, _, _ = done
     data = graded_collection(recipe, tmp_path / "graded")
     before = {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()}
-    command = ["transfer", str(source), str(data), "--set", "data.relevant_from=2", "--out", str(tmp_path / "out")]
     for _ in range(2):
-        with pytest.raises(SystemExit) as stop:
-            main(command)
-        assert not stop.value.code, capsys.readouterr().err
-    assert "small → graded test" in capsys.readouterr().out
+        told = said("transfer", source, data, "--set", "data.relevant_from=2", "--out", tmp_path / "out")
+        assert "small → graded test" in told
     assert {path: path.stat().st_mtime_ns for path in source.rglob("*") if path.is_file()} == before
     assert not list((tmp_path / "out").rglob("training"))
     document = read_study(tmp_path / "out")
@@ -419,25 +414,12 @@ def test_seeds_share_the_index_of_a_start_that_is_not_trained(wanted: Recipe, tm
     assert [path.parent.name for path in tmp_path.glob("study/seed-*/index")] == ["seed-0"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--set", "train.steps=3"), 2, "--set train.steps=3: "),
-        ((), 1, "has no study.json"),
-    ],
-)
-def test_a_transfer_that_cannot_be(
-    recipe: Recipe,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    code: int,
-    words: str,
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["transfer", str(tmp_path), recipe.data.source, "--out", str(tmp_path / "out"), *arguments])
-    assert stop.value.code == code
-    assert words in capsys.readouterr().err
+def test_a_transfer_that_cannot_be(recipe: Recipe, tmp_path: Path, call: Call) -> None:
+    command = ("transfer", tmp_path, recipe.data.source, "--out", tmp_path / "out")
+    code, _, err = call(*command, "--set", "train.steps=3")
+    assert (code, "--set train.steps=3: " in err) == (2, True)
+    code, _, err = call(*command)
+    assert (code, "has no study.json" in err) == (1, True)
 
 
 def test_a_transfer_needs_the_settings_of_the_study(recipe: Recipe, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tables of results say: the opening sentence, letters, seeds, and what is significant."""
+"""What the tables of results say: the opening sentence, letters, seeds, what is significant, teachers beside φ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from colabel.evaluation import Evaluation, compare
 from colabel.findings import StudyDocument, SystemResult
-from colabel.reporting.tables_results import explained, finding, main_table, new_queries
+from colabel.reporting.tables_results import explained, finding, label_quality, main_table, new_queries, suggestions
 
 
 def compared(student: float, *others: float, queries: int = 8, **changes: object) -> StudyDocument:
@@ -145,3 +145,18 @@ def test_new_queries_stand_beside_all(full_study: StudyDocument) -> None:
     (table,) = new_queries(full_study)
     assert [column.title for column in table.columns] == ["System", "all", "unseen passages (40)"]
     assert "0.410" in {line.cells[2].text for line in table.lines}
+
+
+def test_teachers_are_compared_with_phi(full_study: StudyDocument) -> None:
+    first, _ = full_study.label_quality
+    (table,) = label_quality(first, "0", "1")
+    phi, other, _ = table.lines
+    assert (phi.cells[0].text, phi.cells[-1].text) == ("φ (base)", "–")
+    assert (other.cells[-1].text, other.cells[-1].detail) == ("+0.050", "[+0.010,\u00a0+0.090] p\u00a00.0312")
+    assert "840 of the 1,200" in table.caption
+
+
+def test_suggestions_have_their_share_of_hidden_positives(full_study: StudyDocument) -> None:
+    (table,) = suggestions(full_study)
+    assert [column.title for column in table.columns[1:]] == ["1 × queries", "2 × queries", "5 × queries"]
+    assert table.lines[0].cells[1].text == "41.0 %"

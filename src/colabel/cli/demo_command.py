@@ -111,10 +111,10 @@ def _narrate() -> None:
 
 def part_lines(part: Part) -> Iterator[str]:
     """What is printed of a part of the demo."""
-    from colabel.pipeline.demo import Chosen, Indexed, Searched, Suspected, Training
+    from colabel.pipeline.demo import Indexed, Searched, Suspected, Training
 
-    if isinstance(part, Chosen):
-        yield part.sentence
+    if isinstance(part, str):
+        yield part
     elif isinstance(part, Indexed):
         yield from _indexed_lines(part)
     elif isinstance(part, Searched):

@@ -257,12 +257,10 @@ def _matches(
     language = run.recipe.rank.language if run else "english"
     if ranker == "bm25":
         return shared_words(question, hits, language)
-    if run is None:
-        return highlights(index, index.encoder, question, hits, language)
-    if ranker in ("colbert", "prf"):
-        index = run.index_of(ranker)
-        return highlights(index, index.encoder, question, hits, language)
-    return highlights(index, run.late.encoder, question, hits, language)
+    if run is not None and ranker not in ("colbert", "prf"):
+        return highlights(index, run.late.encoder, question, hits, language)
+    index = run.index_of(ranker) if run is not None and ranker else index
+    return highlights(index, index.encoder, question, hits, language)
 
 
 def _questions() -> Iterator[str]:

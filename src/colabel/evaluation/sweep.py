@@ -29,7 +29,7 @@ from colabel.index import Index
 from colabel.index.exact import rescore
 from colabel.measures import PerQuery, mean_values, measure_run
 from colabel.progress import SILENT, Progress
-from colabel.ranking.rankings import BLOCK
+from colabel.ranking.rankings import BLOCK, as_run
 from colabel.settings import CollectiveSettings
 from colabel.settings.tables import DEFAULT_MEASURES
 
@@ -180,11 +180,7 @@ class _Sweep:
             rows, scores = rescore(expanded, first[:, : self.depth], self.index.store, self.depth)
         else:
             rows, scores = self.index.search(expanded, self.depth)
-        ids = self.index.store.ids
-        run = {
-            query_id: {ids[row]: score for row, score in zip(line.tolist(), values.tolist(), strict=True) if row >= 0}
-            for query_id, line, values in zip(query_ids, rows, scores, strict=True)
-        }
+        run = as_run(query_ids, rows, scores, self.index.store.ids)
         labels = {query_id: self.dataset.labels(self.split)[query_id] for query_id in query_ids}
         return measure_run(labels, run, self.measures, relevant_from=self.dataset.relevant_from)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from colabel.artefacts import write_text
 from colabel.errors import ArtefactError, UsageError
@@ -30,11 +31,7 @@ Figures = Mapping[str, float | None]
 """Name (of a measure, a query …) → value."""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A part of the document."""
-
-
-class DatasetSummary(Record, frozen=True, rename={"labels_hidden": "hidden"}):
+class DatasetSummary(Struct, frozen=True, rename={"labels_hidden": "hidden"}):
     """The collection: counts, by split where there are several."""
 
     name: str
@@ -44,7 +41,7 @@ class DatasetSummary(Record, frozen=True, rename={"labels_hidden": "hidden"}):
     labels_hidden: int
 
 
-class SystemResult(Record, frozen=True):
+class SystemResult(Struct, frozen=True):
     """One system of the study and how it did.
 
     Attributes:
@@ -75,7 +72,7 @@ class SystemResult(Record, frozen=True):
     failed: str | None = None
 
 
-class TeacherQuality(Record, frozen=True):
+class TeacherQuality(Struct, frozen=True):
     """How a teacher's scores rank relevant passages among the candidates, at one grade as the cut-off.
 
     Attributes:
@@ -89,7 +86,7 @@ class TeacherQuality(Record, frozen=True):
     precision_at_recall: tuple[float, ...] = ()
 
 
-class Coverage(Record, frozen=True):
+class Coverage(Struct, frozen=True):
     """How much of what is relevant is among the candidates: the rest no teacher can rank.
 
     ``found`` of the ``relevant`` passages are candidates; ``left_out`` queries have none there and are not measured.
@@ -100,7 +97,7 @@ class Coverage(Record, frozen=True):
     left_out: int = 0
 
 
-class QualitySet(Record, frozen=True):
+class QualitySet(Struct, frozen=True):
     """Teachers on the same candidates of the same queries.
 
     Attributes:
@@ -113,7 +110,7 @@ class QualitySet(Record, frozen=True):
     coverage: Mapping[str, Coverage] = {}
 
 
-class NewQueries(Record, frozen=True):
+class NewQueries(Struct, frozen=True):
     """Test queries that training does not resemble, and each system's mean of the first measure over them."""
 
     name: str
@@ -121,7 +118,7 @@ class NewQueries(Record, frozen=True):
     means: Mapping[str, float] = {}
 
 
-class Ratio(Record, frozen=True):
+class Ratio(Struct, frozen=True):
     """How many times longer ``slug`` takes than ``against``.
 
     Attributes:
@@ -142,7 +139,7 @@ class Ratio(Record, frozen=True):
     paper_overall: float | None = None
 
 
-class Setting(Record, frozen=True):
+class Setting(Struct, frozen=True):
     """A setting as the study used it, and its value in the paper; empty where the paper leaves it open."""
 
     name: str
@@ -155,7 +152,7 @@ class Setting(Record, frozen=True):
         return bool(self.paper) and self.value != self.paper
 
 
-class Environment(Record, frozen=True):
+class Environment(Struct, frozen=True):
     """What the study ran on; versions are those of Python and of libraries."""
 
     versions: Mapping[str, str]
@@ -166,7 +163,7 @@ class Environment(Record, frozen=True):
     device: str
 
 
-class StudyDocument(Record, frozen=True):
+class StudyDocument(Struct, frozen=True):
     """All that a report shows.
 
     Attributes:
@@ -299,10 +296,6 @@ def write_study(folder: Path, document: StudyDocument) -> Path:
     return path
 
 
-class _Header(msgspec.Struct):
-    format: int = 0
-
-
 def read_study(folder: Path) -> StudyDocument:
     """Read ``study.json`` of a finished study.
 
@@ -312,14 +305,13 @@ def read_study(folder: Path) -> StudyDocument:
     path = folder / STUDY_FILE
     try:
         content = path.read_bytes()
-        found = msgspec.json.decode(content, type=_Header).format
+        found = msgspec.json.decode(content, type=dict[str, Any]).get("format", 0)
         if found != FORMAT:
             raise UsageError(f"format: expected {FORMAT}, found {found}")
         return msgspec.json.decode(content, type=StudyDocument)
-    except FileNotFoundError:
-        what = f"has no {STUDY_FILE}, so it is not a finished study" if folder.is_dir() else "does not exist"
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is a file" if folder.exists() else "does not exist"
+        what = f"has no {STUDY_FILE}, so it is not a finished study" if folder.is_dir() else what
         raise ArtefactError(f"{folder} {what}; expected the output folder of `colabel study`") from None
-    except NotADirectoryError:
-        raise ArtefactError(f"{folder} is a file; expected the output folder of `colabel study`") from None
     except (msgspec.DecodeError, UnicodeDecodeError, UsageError) as error:
         raise ArtefactError(f"{path} is not a study: {error}; run the study again to write it") from None

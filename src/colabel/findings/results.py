@@ -35,7 +35,7 @@ from colabel.findings.records import (
     SystemResult,
 )
 from colabel.findings.teacher_quality import label_findings
-from colabel.measures import PerQuery, Run
+from colabel.measures import PerQuery
 from colabel.settings import CollectiveSettings, Recipe
 from colabel.systems import System, parse_system
 
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 Study = Any
 """A study or transfer of :mod:`colabel.pipeline`, which lies to the right of this package."""
-PlainFigures = TypeVar("PlainFigures")
-"""Plain JSON types."""
 T = TypeVar("T")
 
 TIMED_QUERIES = 50
@@ -83,17 +81,9 @@ def measured(study: Study, recipe_text: str, missed: list[str]) -> StudyDocument
 
     ``missed`` takes a sentence for every part that fails and can be left out.
     """
-    recipe = study.recipe
-    runs = {
-        system.slug: {seed: ranking.run for seed, ranking in study.runs[system.slug].items()}
-        for system in study.systems
-        if study.finished(system.slug)
-    }
-    document = compared(
-        study.dataset, study.systems, runs, recipe.study.measures, seed=recipe.seed, failed=study.failed
-    )
+    recipe, document = study.recipe, compared(study)
     times = optional_section("the response times", lambda: response_times(study), missed) or {}
-    costs = {slug: study.costs(study.system(slug)) for slug in runs}
+    costs = {system.slug: study.costs(system) for system in study.systems if study.finished(system.slug)}
     readers = max((system.cross_encoder_count(recipe) for system in study.systems), default=0)
     return replace(
         document,
@@ -107,31 +97,20 @@ def measured(study: Study, recipe_text: str, missed: list[str]) -> StudyDocument
     )
 
 
-def compared(
-    dataset: Dataset,
-    systems: Sequence[System],
-    runs: Mapping[str, Mapping[int, Run]],
-    measures: Sequence[str],
-    *,
-    seed: int = 0,
-    failed: Mapping[str, str] | None = None,
-) -> StudyDocument:
-    """Systems on the test queries: means with intervals, and tests on the seeds that two systems have in common.
-
-    Args:
-        runs: slug → seed → run; a system without one is shown as failed.
-    """
-    groups = {slug: {number: f"{slug}/{number}" for number in seeds} for slug, seeds in runs.items()}
-    every = {groups[slug][number]: run for slug, seeds in runs.items() for number, run in seeds.items()}
-    names = {slug: list(held.values()) for slug, held in groups.items()}
-    apart = evaluate(dataset, every, measures=measures)
-    merged, spreads = merge_seeds(apart, names)
-    seeds = values_by_seed(apart, groups, [system.slug for system in systems if not system.seeded])
-    document = evaluated(dataset, systems, merged, seeds=seeds, seed=seed, failed=failed)
+def compared(study: Study) -> StudyDocument:
+    """Systems on the test queries: means with intervals, and tests on the seeds that two systems have in common."""
+    slugs = [system.slug for system in study.systems if study.finished(system.slug)]
+    groups = {slug: {number: f"{slug}/{number}" for number in study.runs[slug]} for slug in slugs}
+    every = {name: study.runs[slug][number].run for slug, held in groups.items() for number, name in held.items()}
+    apart = evaluate(study.dataset, every, measures=study.recipe.study.measures)
+    merged, spreads = merge_seeds(apart, {slug: list(held.values()) for slug, held in groups.items()})
+    seeds = values_by_seed(apart, groups, [system.slug for system in study.systems if not system.seeded])
+    how: dict[str, Any] = {"seeds": seeds, "seed": study.recipe.seed, "failed": study.failed}
+    document = evaluated(study.dataset, study.systems, merged, **how)
     return replace(
         document,
         systems=tuple(
-            replace(one, seeds=len(runs[one.slug]), spread=spreads.get(one.slug, {})) if one.slug in runs else one
+            replace(one, seeds=len(groups[one.slug]), spread=spreads.get(one.slug, {})) if one.slug in groups else one
             for one in document.systems
         ),
         per_seed={
@@ -355,13 +334,13 @@ def _stage_seconds(study: Study) -> dict[str, float]:
     return {name: seconds for name, folder in places.items() if (seconds := seconds_of(folder)) is not None}
 
 
-def measured_once(file: Path, depends_on: object, measure: Callable[[], PlainFigures]) -> PlainFigures:
-    """The figures in ``file``; taken, and written there, where it has none for what they depend on now."""
+def measured_once(file: Path, depends_on: object, measure: Callable[[], T]) -> T:
+    """The figures in ``file``, JSON types; taken, and written there, where it has none for what they depend on now."""
     key = fingerprint(depends_on)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["key"] == key:
-            figures: PlainFigures = kept["figures"]
+            figures: T = kept["figures"]
             return figures
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or not ours: they are taken again
@@ -378,6 +357,10 @@ def optional_section(what: str, make: Callable[[], T], missed: list[str]) -> T |
     except Exception as error:  # whatever a library below may raise
         log.warning("%s could not be measured: %s", what, error)
         log.debug("%s", what, exc_info=error)
-        reason = str(error) if isinstance(error, ColabelError) else f"{type(error).__name__}: {error}"
-        missed.append(f"Missing from this report is {what}: {reason}")
+        missed.append(f"Missing from this report is {what}: {reason_of(error)}")
         return None
+
+
+def reason_of(error: Exception) -> str:
+    """An error as a report gives it; one of a library with the name of its class."""
+    return str(error) if isinstance(error, ColabelError) else f"{type(error).__name__}: {error}"

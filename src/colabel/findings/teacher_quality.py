@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from colabel.evaluation.hidden_labels import BASE, TEACHER, drawn_queries, label
 from colabel.findings.records import Coverage, Figures, QualitySet, TeacherQuality
 from colabel.index import Index
 from colabel.labels import LabelBlock, Labels, find_missing
-from colabel.progress import SILENT, Progress
-from colabel.settings import CollectiveSettings
+from colabel.ranking.rankings import as_run
 from colabel.systems import System
 from colabel.teachers import CollectiveTeacher, CrossEncoderTeacher, MeanTeacher, Teacher
 
@@ -39,24 +37,8 @@ def label_findings(study: Study) -> tuple[tuple[QualitySet, ...], dict[str, Figu
     systems = [system for system in study.systems if study.finished(system.slug)]
     readers = name_readers(systems, study.cross_encoders)
     sets, suggestions = _hidden_findings(study, systems, readers)
-    if not study.has_theta:
-        return sets, suggestions
-    judged = judged_quality(
-        study.dataset,
-        study.index(),
-        study.out / "judged",
-        settings=study.recipe.collective,
-        betas=betas_of(systems),
-        readers=readers,
-        seed=study.recipe.seed,
-        progress=study.progress,
-    )
+    judged = judged_quality(study, study.index(), systems, readers) if study.has_theta else ()
     return (*sets, *judged), suggestions
-
-
-def betas_of(systems: Iterable[System]) -> list[float]:
-    """Every β that some system uses, rising."""
-    return sorted({system.beta for system in systems if system.beta is not None})
 
 
 def name_readers(
@@ -74,41 +56,28 @@ def name_readers(
 
 
 def judged_quality(
-    dataset: Dataset,
-    index: Index,
-    out: Path,
-    *,
-    settings: CollectiveSettings,
-    betas: Sequence[float],
-    readers: Mapping[str, Teacher],
-    seed: int = 0,
-    progress: Progress = SILENT,
+    study: Study, index: Index, systems: Iterable[System], readers: Mapping[str, Teacher]
 ) -> tuple[QualitySet, ...]:
-    """Teachers on θ's top 100 of test queries, whose feedback is their own top f_p; nothing of it is ever labelled.
+    """The collective teacher with every β of some systems, and cross-encoders, on θ's top 100 of test queries.
 
-    Where passages were judged not relevant, those without a judgement are left out; elsewhere they count as not
-    relevant. All queries are measured, or :data:`QUALITY_QUERIES` drawn ones where cross-encoders take part.
+    Feedback is the queries' own top f_p; nothing of it is ever labelled. Where passages were judged not relevant, those
+    without a judgement are left out; elsewhere they count as not relevant. All queries are measured, or
+    :data:`QUALITY_QUERIES` drawn ones where cross-encoders take part.
     """
-    knowledge = collect(
-        dataset, index, out / "knowledge", settings=settings, split=TEST, depth=DEPTH, seed=seed, progress=progress
-    )
+    dataset, seed, out = study.dataset, study.recipe.seed, study.out / "judged" / "knowledge"
+    how: dict[str, Any] = {"split": TEST, "depth": DEPTH, "seed": seed, "progress": study.progress}
+    knowledge = collect(dataset, index, out, settings=study.recipe.collective, **how)
     labels = dataset.labels(TEST)
     judged_only = any(grade <= 0 for held in labels.values() for grade in held.values())
     candidates = _judged_candidates(knowledge, dataset, QUALITY_QUERIES if readers else len(labels))
     if not candidates:
         return ()
     query_ids, rows = list(candidates), np.stack([rows for rows, _ in candidates.values()])
+    betas = sorted({system.beta for system in systems if system.beta is not None})
     teachers: dict[str, Teacher] = {collective_name(beta): CollectiveTeacher(knowledge, beta=beta) for beta in betas}
     scores = {name: one.scores(query_ids, rows) for name, one in {**teachers, **readers}.items()}
     scores = {PHI: np.stack([phi for _, phi in candidates.values()]), **scores}
-    ids = knowledge.ranking.passage_ids
-    runs = {
-        name: {
-            query_id: {ids[row]: score for row, score in zip(line.tolist(), held.tolist(), strict=True) if row >= 0}
-            for query_id, line, held in zip(query_ids, rows, values, strict=True)
-        }
-        for name, values in scores.items()
-    }
+    runs = {name: as_run(query_ids, rows, values, knowledge.ranking.passage_ids) for name, values in scores.items()}
     found = precision_recall(runs, labels, judged_only=judged_only, seed=seed)
     table = {name: {str(grade): _quality(one, name) for grade, one in found.items()} for name in scores}
     left_out = "passages without a judgement left out" if judged_only else "unlabelled ones not relevant"

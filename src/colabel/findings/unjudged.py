@@ -16,6 +16,7 @@ from colabel.data import Dataset
 from colabel.data.splits import DEV, TRAIN, stable_fraction
 from colabel.measures import mean_values, measure_run
 from colabel.ranking import Ranker
+from colabel.ranking.rankings import as_run
 
 FILE = "unjudged.json"
 KNOWN_ITEM = ("RR@10", "R@10")
@@ -60,12 +61,7 @@ def find_unjudged(data: Dataset, rankers: Mapping[str, Ranker], student: str) ->
     queries = _drawn(people) or held
     known_items: dict[str, dict[str, float]] = {}
     for name, ranker in rankers.items() if held else ():
-        ids = ranker.ids
-        rows, scores = ranker.rank([data.queries[query] for query in held], PLACES)
-        run = {
-            query: {ids[int(row)]: float(score) for row, score in zip(line, values, strict=True) if row >= 0}
-            for query, line, values in zip(held, rows, scores, strict=True)
-        }
+        run = as_run(held, *ranker.rank([data.queries[query] for query in held], PLACES), ranker.ids)
         known_items[name] = mean_values(measure_run(held, run, KNOWN_ITEM, relevant_from=data.relevant_from))
     if not queries:
         return Unjudged(len(held), known_items, 0, False, {}, ())

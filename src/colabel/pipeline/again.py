@@ -14,11 +14,20 @@ from colabel.labels import apply_verdicts, decide
 from colabel.measures import Run as Answers
 from colabel.pipeline.folder import Run, open_run
 from colabel.pipeline.layout import Layout
-from colabel.pipeline.preflight import Learned, check_folder, noted_recipe, noted_system
-from colabel.pipeline.run import RunResult, forced, learned, run_system, verdict_store
+from colabel.pipeline.preflight import (
+    Learned,
+    check_folder,
+    learned,
+    noted_recipe,
+    noted_system,
+    run_of,
+    verdict_store,
+)
+from colabel.pipeline.run import RunResult, forced, run_system
 from colabel.pipeline.stages import MEASURES
-from colabel.pipeline.versions import run_of, versions
+from colabel.pipeline.versions import versions
 from colabel.progress import SILENT, Progress
+from colabel.ranking.rankings import as_run
 from colabel.systems import OWN
 from colabel.teachers import Teacher
 from colabel.teachers.guarded import CheckedTeacher
@@ -141,8 +150,5 @@ def answered(run: Run, ranker: str, split: str) -> Path | Answers:
     if split == TEST and stored is not None:
         return stored
     queries, chosen = run.dataset.split_queries(split), run.ranker(ranker)
-    rows, scores = chosen.rank(list(queries.values()), min(run.recipe.rank.depth, len(chosen.ids)))
-    return {
-        query: {chosen.ids[row]: score for row, score in zip(*line, strict=True) if row >= 0}
-        for query, line in zip(queries, zip(rows.tolist(), scores.tolist(), strict=True), strict=True)
-    }
+    found = chosen.rank(list(queries.values()), min(run.recipe.rank.depth, len(chosen.ids)))
+    return as_run(queries, *found, chosen.ids)

@@ -7,7 +7,6 @@ so nothing is made twice. Settings that somebody wrote down are never changed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from colabel.pipeline.capacity import (
     takes_checkpoint,
     work_seconds,
 )
+from colabel.pipeline.preflight import read_note
 from colabel.progress import Progress, Task
 from colabel.settings import Recipe
 from colabel.systems import System
@@ -50,13 +50,12 @@ Chosen = Mapping[str, Any]
 
 
 class Budget:
-    """Minutes that began when this was made, or ``spent`` seconds earlier."""
+    """Minutes that began when this was made."""
 
-    def __init__(self, minutes: float, spent: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
         if not minutes > 0 or math.isinf(minutes):
             raise UsageError(f"the budget is {minutes:g} minutes; expected a number above 0, such as --minutes 5")
-        self.minutes, self._clock = minutes, clock
-        self._begun = clock() - spent
+        self.minutes, self._clock, self._begun = minutes, clock, clock()
 
     @property
     def spent(self) -> float:
@@ -99,12 +98,9 @@ def noted(out: Path, minutes: float | None, call: Sequence[str] = ()) -> tuple[f
         minutes: None: whatever they were.
         call: what else the choice depends on, such as the settings that were given.
     """
-    try:
-        found = json.loads((out / BUDGET_FILE).read_text(encoding="utf-8"))
-        same = minutes in (None, found["minutes"]) and list(call) == found["call"]
-        return (float(found["minutes"]), dict(found["chosen"])) if same else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    found = read_note(out / BUDGET_FILE)
+    same = bool(found) and minutes in (None, found["minutes"]) and list(call) == found["call"]
+    return (float(found["minutes"]), dict(found["chosen"])) if same else None
 
 
 def note(out: Path, minutes: float, chosen: Chosen, call: Sequence[str] = ()) -> None:
@@ -130,16 +126,16 @@ def choose_steps(
     """
     systems = list(systems)
     queries = max([queries, *(made_queries(recipe, system) for system in systems)])
-    most = {"query_side.steps": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
-    trained = [f"{name}.steps" for name in _trained(recipe, systems) if f"{name}.steps" not in given]
+    most = {"query_side": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
+    trained = [name for name in _trained(recipe, systems) if f"{name}.steps" not in given]
 
     def scaled(times: float, evaluated: bool = True) -> dict[str, Any]:
-        steps = {name: max(FEWEST_STEPS, round(times * _value(recipe, name))) for name in trained}
-        steps = {name: min(count, most.get(name, count)) for name, count in steps.items()}
-        both = [count for name, count in steps.items() if name in ("train.steps", "distil.steps")]
+        steps = {name: max(FEWEST_STEPS, round(times * getattr(recipe, name).steps)) for name in trained}
+        found = {f"{name}.steps": min(count, most.get(name, count)) for name, count in steps.items()}
+        both = [count for name, count in steps.items() if name in ("train", "distil")]
         if not both or "fit.evaluate_every" in given or not recipe.fit.evaluate_every or recipe.fit.patience:
-            return steps
-        return {**steps, "fit.evaluate_every": max(1, min(both) // EVALUATIONS) if evaluated else 0}
+            return found
+        return {**found, "fit.evaluate_every": max(1, min(both) // EVALUATIONS) if evaluated else 0}
 
     if not trained:
         return {}, cost(recipe)
@@ -165,11 +161,6 @@ def _trained(recipe: Recipe, systems: Sequence[System]) -> list[str]:
         "query_side": any(system.query_side for system in students),
     }
     return [name for name, matters in found.items() if matters]
-
-
-def _value(recipe: Recipe, name: str) -> Any:
-    section, key = name.split(".")
-    return getattr(getattr(recipe, section), key)
 
 
 def fit_recipe(

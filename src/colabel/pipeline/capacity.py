@@ -216,6 +216,12 @@ def stage_seconds(
     return {name: found[name] / (workers if name in SHARED else 1) for name in stages_of(system, whole_run=whole_run)}
 
 
+def from_stage(seconds: dict[str, float], stage: str) -> dict[str, float]:
+    """What is left of the stages of a system from one of them on; all of them where it is none of these."""
+    names = list(seconds)
+    return {name: seconds[name] for name in names[names.index(stage) if stage in seconds else 0 :]}
+
+
 def work_seconds(
     recipe: Recipe, rows: Iterable[tuple[System, int]], counts: Counts, rates: Rates, *, whole_run: bool = False
 ) -> float:

@@ -23,10 +23,11 @@ from colabel.artefacts import Builder, Spec, Workspace, write_json
 from colabel.data import Dataset
 from colabel.data.splits import DEV, TRAIN, with_fewer_labels
 from colabel.errors import DataError, UsageError
+from colabel.evaluation.significance import Plain
 from colabel.pipeline.budget import Budget
 from colabel.pipeline.layout import Layout
-from colabel.pipeline.preflight import check_labels, check_run, check_same_settings, hold_folder, noted_verdicts
-from colabel.pipeline.run import learned, theta_index
+from colabel.pipeline.preflight import check_labels, check_run, check_same_settings, hold_folder, learned
+from colabel.pipeline.run import theta_index
 from colabel.pipeline.stages import Stages, settle
 from colabel.progress import SILENT, Progress
 from colabel.settings import Recipe
@@ -63,7 +64,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class LearningCurve:
+class LearningCurve(Plain):
     """What labels brought, and what more of them may bring.
 
     Attributes:
@@ -84,10 +85,6 @@ class LearningCurve:
     more: tuple[int, float, float, float]
     foretold: tuple[float, float, float, float] | None
     unfinished: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
 
     def means(self, kind: str = "queries") -> dict[float, tuple[int, float, float]]:
         """Share → queries or labels, mean value and mean gain over draws."""
@@ -144,7 +141,7 @@ def curve(
     recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(out, recipe)
-    known = learned(out, noted_verdicts(out))
+    known = learned(out)
     with (
         hold_folder(out, "run"),
         Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, pseudo=True) as do,

@@ -58,13 +58,6 @@ Answers = tuple[tuple[str, bool], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
-    """What was chosen to fit the minutes."""
-
-    sentence: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Indexed:
     """The collection: its passages, and training queries with their visible and hidden labels."""
 
@@ -139,7 +132,8 @@ class DemoResult:
     report: Path
 
 
-Part = Chosen | Indexed | Searched | Suspected | Training | DemoResult
+Part = str | Indexed | Searched | Suspected | Training | DemoResult
+"""A part of the story; a text says what was chosen to fit the minutes."""
 
 
 def demo(
@@ -168,25 +162,24 @@ def demo(
         return story.compare()
 
 
+@dataclasses.dataclass
 class _Story:
     """The parts, in their order."""
 
-    def __init__(
-        self,
-        out: Path,
-        minutes: float | None,
-        overrides: Sequence[str],
-        progress: Progress,
-        show: Callable[[Part], None],
-    ) -> None:
-        earlier = noted(out, minutes)
-        self.budget = Budget(earlier[0] if earlier else MINUTES if minutes is None else minutes)
+    out: Path
+    minutes: float | None
+    overrides: Sequence[str]
+    progress: Progress
+    show: Callable[[Part], None]
+    rates: Rates | None = None
+    ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        earlier = noted(self.out, self.minutes)
+        self.budget = Budget(earlier[0] if earlier else MINUTES if self.minutes is None else self.minutes)
         self.chosen: dict[str, Any] = earlier[1] if earlier else {}
-        self.out, self.overrides, self.show = out, overrides, show
-        self.given = {override.partition("=")[0].strip() for override in overrides}
-        self.progress = self.budget.watch(progress)
-        self.rates: Rates | None = None
-        self.ratio = 1.0
+        self.given = {override.partition("=")[0].strip() for override in self.overrides}
+        self.progress = self.budget.watch(self.progress)
         self.settings()  # wrong ones are refused now
 
     def settings(self) -> tuple[Recipe, str]:
@@ -216,22 +209,20 @@ class _Story:
             return Counts(passages, queries.get(TRAIN, 0), queries.get(DEV, 0), queries.get(TEST, 0))
 
         spent, seconds = self.budget.spent, self.budget.spent + self.budget.left
-        choose = functools.partial(
-            choose_demo, recipe, systems, counts, self.rates, spent=spent, given=frozenset(self.given)
-        )
+        choose = functools.partial(choose_demo, recipe, systems, counts, self.rates, spent=spent, given=self.given)
         size, steps, least = choose(seconds)
         if least > 60 * self.budget.minutes:
             raise too_few(self.budget.minutes, least)
         if size:
             self.chosen[_SIZE] = f"pydocs:{size}"
         longer = choose(4 * seconds)
-        self.show(Chosen(demo_sentence(self.budget.minutes, (size, steps), longer[:2])))
+        self.show(demo_sentence(self.budget.minutes, (size, steps), longer[:2]))
 
     def search(self) -> None:
         """Index, search three ways, and find missing labels: all without training."""
         recipe, text = self.settings()
         self.study = study = Study(recipe, self.out, self.progress)
-        with study:
+        with study.stages:
             self.student = _shown_student(study)
             begin(study, text, timed=False)
             note(self.out, self.budget.minutes, self.chosen)
@@ -277,7 +268,7 @@ class _Story:
         """Train, measure, and write the page."""
         recipe, text = self.settings()
         study, student = self.study.with_recipe(recipe), self.student
-        with study:
+        with study.stages:
             note_recipe(self.out, recipe)
             study.rank_all()
             for slug in (BASELINE, student.slug):

@@ -39,13 +39,12 @@ from colabel.labels import (
     open_labels,
     read_review,
 )
-from colabel.labels import verdicts as kept_verdicts
 from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.live import Live, change_live, newest, open_live
-from colabel.pipeline.preflight import learned_verdicts, noted_recipe, noted_system, noted_verdicts
+from colabel.pipeline.preflight import learned, noted_recipe, noted_system, run_of, verdict_store
 from colabel.pipeline.stages import MEASURES, training_data
-from colabel.pipeline.versions import is_study, run_of
+from colabel.pipeline.versions import is_study
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT, POOL, Views
@@ -169,10 +168,8 @@ class Run:
         if self.of_study or run_of(self.folder) != self.folder:
             what = "a study, whose systems share one collection" if self.of_study else "an earlier result of a run"
             raise UsageError(f"{self.folder} is {what}; passages are added to a run and deleted from it")
-        how = {"add": add, "update": update, "delete": list(delete), "compact": compact, "progress": progress}
-        loaded = vars(self.index).get("encoder")
-        model = None if loaded is None else lambda: loaded
-        changed = change_live(self.folder, self.trained_index, self.recipe, model, **how)
+        how = {"add": add, "update": update, "delete": list(delete), "compact": compact}
+        changed = change_live(self.folder, self.trained_index, self.recipe, self._loaded(), progress, **how)
         self._open_again(lambda: changed.encoder)
         return self
 
@@ -193,9 +190,13 @@ class Run:
         number = newest(self.at.live, self.trained_index.store.fingerprint)
         if number is None or (self.live and number == self.live.index.generation):
             return False  # None: not changed, or trained again, which needs another opening
-        loaded = vars(self.index).get("encoder")
-        self._open_again(None if loaded is None else lambda: loaded)
+        self._open_again(self._loaded())
         return True
+
+    def _loaded(self) -> Callable[[], Encoder] | None:
+        """What gives the model of the index where it is loaded already."""
+        loaded = vars(self.index).get("encoder")
+        return None if loaded is None else lambda: loaded
 
     def _open_again(self, model: Callable[[], Encoder] | None) -> None:
         """Open the collection as it is now; models stay loaded."""
@@ -222,8 +223,8 @@ class Run:
                 loaded = load_dataset(self.recipe.data, cache=self.at.data)
                 if not self.of_study:  # the systems of a study learn from labelled queries alone
                     loaded = training_data(loaded, self.recipe, self.at.generated)
-            learned = learned_verdicts(self.verdict_store, noted_verdicts(self.folder))
-            return apply_verdicts(loaded, learned).dataset if learned else loaded
+            verdicts = learned(self.folder)
+            return apply_verdicts(loaded, verdicts).dataset if verdicts else loaded
         except Stale:
             source = self.recipe.data.source
             raise DataError(f"{source} has changed since {self.folder} was made; repeat `colabel run`") from None
@@ -428,7 +429,7 @@ class Run:
     @cached_property
     def verdict_store(self) -> VerdictStore:
         """Where people's verdicts are kept; a version shares those of its run."""
-        return VerdictStore(run_of(self.folder) / kept_verdicts.FOLDER)
+        return verdict_store(self.folder)
 
     def verdicts(self, *, programs: bool = False) -> list[Verdict]:
         """The standing verdict of each person on each pair, oldest first; with ``programs``, also what those said."""

@@ -28,7 +28,7 @@ from colabel.index import Index
 from colabel.index.index import SETTINGS_FILE, read_settings
 from colabel.index.living import LivingIndex, change
 from colabel.pipeline.layout import Layout
-from colabel.progress import SILENT, Progress
+from colabel.progress import Progress
 from colabel.ranking import Bm25
 from colabel.settings import DataSettings, RankSettings, Recipe
 
@@ -78,13 +78,7 @@ def open_live(
 
 
 def change_live(
-    out: Path,
-    trained: Index,
-    recipe: Recipe,
-    encoder: Callable[[], Encoder] | None = None,
-    *,
-    progress: Progress = SILENT,
-    **changes: Any,
+    out: Path, trained: Index, recipe: Recipe, encoder: Callable[[], Encoder] | None, progress: Progress, **changes: Any
 ) -> Index:
     """Change what a run searches, and return its index; ``changes`` as :func:`colabel.index.living.change` takes them.
 

@@ -17,6 +17,7 @@ from colabel.encode.weights import check_exists, resolve_model
 from colabel.errors import ArtefactError, ColabelError, DataError, UsageError
 from colabel.findings.records import STUDY_FILE
 from colabel.labels import Verdict, VerdictStore, of_people
+from colabel.labels.verdicts import FOLDER as VERDICT_FOLDER
 from colabel.measures import parse_measure
 from colabel.pipeline.layout import PLACES
 from colabel.pipeline.stages import uses_checkpoint
@@ -35,6 +36,8 @@ RECIPE_FILE = "recipe.json"
 """All settings of a run or study, defaults included: what `transfer` goes by."""
 TRANSFER_FILE = "transfer.json"
 """Which study was transferred, and to which collection."""
+VERSIONS = "versions"
+"""The folder of a run's earlier results."""
 COLLECTIONS = "collections"
 """Datasets that were in memory, in the folder of a run or study."""
 _TAKEN, STUDENT, VERDICTS, PROGRAMS = "takes_teacher", "student", "verdicts", "programs"
@@ -188,8 +191,20 @@ def noted_verdicts(folder: Path) -> Learned:
     return Learned(int(note.get(VERDICTS, 0)), bool(note.get(PROGRAMS)))
 
 
-def learned_verdicts(store: VerdictStore, known: Learned) -> list[Verdict]:
-    """What had been judged when a run learned it."""
+def run_of(folder: Path) -> Path:
+    """The run that a folder is an earlier result of; the folder itself where it is none."""
+    run = folder.parent.parent
+    return run if folder.parent.name == VERSIONS and (run / RECIPE_FILE).exists() else folder
+
+
+def verdict_store(folder: Path) -> VerdictStore:
+    """Where people's verdicts on a run are kept; a version shares those of its run."""
+    return VerdictStore(run_of(folder) / VERDICT_FOLDER)
+
+
+def learned(folder: Path, known: Learned | None = None) -> list[Verdict]:
+    """What had been judged when a run learned it; ``known``: those of its note, unless others are given."""
+    store, known = verdict_store(folder), noted_verdicts(folder) if known is None else known
     if known.last and store.last < known.last:
         raise ArtefactError(f"{store.path} has lost verdicts that this run learned; put the file back in its place")
     if not known.last:
@@ -268,12 +283,11 @@ def _at_home(data: DataSettings, folder: Path) -> DataSettings:
 
 def noted_system(folder: Path) -> System:
     """What the student of a run is; where that was not noted, its only student."""
-    slug = json.loads((folder / RECIPE_FILE).read_text(encoding="utf-8")).get(STUDENT)
-    made = sorted(path.parent.name for path in folder.glob("students/*/model"))
+    slug, made = read_note(folder / RECIPE_FILE).get(STUDENT), sorted(folder.glob("students/*/model"))
     if slug is None and len(made) != 1:
-        found = f"the students {', '.join(made)}" if made else "no student"
+        found = f"the students {', '.join(path.parent.name for path in made)}" if made else "no student"
         raise ArtefactError(f"{folder} holds {found} of an earlier version; repeat `colabel run` to name its student")
-    return parse_system(slug or made[0])
+    return parse_system(slug or made[0].parent.name)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -12,10 +12,8 @@ from colabel.artefacts import Builder, DryBuilder, Stale
 from colabel.data import Dataset
 from colabel.evaluation import Evaluation
 from colabel.index import Index
-from colabel.labels import Verdict, VerdictStore
-from colabel.labels.verdicts import FOLDER as VERDICTS
 from colabel.pipeline.budget import Budget, apply, fit_recipe, note, noted
-from colabel.pipeline.capacity import Counts, Rates, duration, measure_rates, stage_seconds
+from colabel.pipeline.capacity import Counts, Rates, duration, from_stage, measure_rates, stage_seconds
 from colabel.pipeline.folder import write_page
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.live import refuse_loss, settle_live
@@ -26,7 +24,7 @@ from colabel.pipeline.preflight import (
     check_same_settings,
     check_training,
     hold_folder,
-    learned_verdicts,
+    learned,
     note_recipe,
     noted_verdicts,
     recipe_for,
@@ -239,7 +237,7 @@ def train(recipe: Recipe, out: Path, *, progress: Progress = SILENT) -> Path:
     recipe, _ = settle(recipe)
     check_training(recipe, student=False)
     check_same_settings(Path(out), recipe)
-    known = learned(Path(out), noted_verdicts(Path(out)))
+    known = learned(Path(out))
     with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, pseudo=True) as do:
         data = do.dataset()
         return do.train_theta(data, do.encoder(data), do.bm25(data))
@@ -254,21 +252,9 @@ def distil_student(
     recipe = for_student(recipe, system)
     check_run(system, recipe)
     check_same_settings(Path(out), recipe)
-    known = learned(Path(out), noted_verdicts(Path(out)))
-    with Stages(
-        recipe, Layout.of(out), progress=progress, builder=Builder(), verdicts=known, own=own, pseudo=True
-    ) as do:
+    known: dict[str, Any] = {"verdicts": learned(Path(out)), "own": own}
+    with Stages(recipe, Layout.of(out), progress=progress, builder=Builder(), pseudo=True, **known) as do:
         return train_student(do, system)
-
-
-def verdict_store(out: Path) -> VerdictStore:
-    """Where the verdicts of a run folder are kept."""
-    return VerdictStore(out / VERDICTS)
-
-
-def learned(out: Path, known: Learned) -> list[Verdict]:
-    """The verdicts in a run folder that are learned."""
-    return learned_verdicts(verdict_store(out), known)
 
 
 def chosen_for_run(
@@ -307,6 +293,5 @@ def what_is_left(
         except Stale as stale:
             rates = rates or measure_rates(recipe, data)
             seconds = stage_seconds(recipe, system, Counts.of(data), rates, whole_run=True)
-            names = list(seconds)
-            first = names.index(stale.stage) if stale.stage in names else 0
-            return f"{stale.sentence}; about {duration(sum(list(seconds.values())[first:]))} left", stale
+            left = duration(sum(from_stage(seconds, stale.stage).values()))
+            return f"{stale.sentence}; about {left} left", stale

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -45,7 +45,6 @@ from colabel.systems import System
 from colabel.systems.students import Sources
 from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
 from colabel.teachers.guarded import heeding
-from colabel.teachers.pair_model import PairPredictor
 from colabel.train import (
     DevSet,
     Groups,
@@ -65,6 +64,9 @@ from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
 from colabel.train.query_lists import Lists, candidate_rows, lessons_for, trusted_rows
 from colabel.train.query_side import train_query_side
+
+if TYPE_CHECKING:
+    from colabel.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -94,29 +96,11 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
 _TOGETHER = ("train", "distil")
 
 
-class Engine(Protocol):
-    """Who does the heavy work, this process or the workers of a cluster: indexes, and scores of cross-encoders."""
-
-    @property
-    def build_index(self) -> Callable[..., Index]:
-        """As :func:`colabel.build_index`."""
-
-    def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
-        """Open a finished index; ``passages`` is its collection."""
-
-    @property
-    def predictor(self) -> Callable[[str, int, str], PairPredictor] | None:
-        """Makes a scorer of pairs from a cross-encoder, its length and its device; None: the teacher's own."""
-
-    def close(self) -> None:
-        """Let go of its workers."""
-
-
 class LocalEngine:
-    """This process."""
+    """This process; a :class:`~colabel.cluster.Cluster` does the same with its workers."""
 
-    predictor = None
-    build_index: Callable[..., Index] = staticmethod(build_index)
+    predictor = None  # a teacher's own model scores pairs
+    build_index = staticmethod(build_index)
 
     def open_index(self, folder: Path, passages: PassageTable | None = None) -> Index:
         """Open a finished index."""
@@ -124,6 +108,10 @@ class LocalEngine:
 
     def close(self) -> None:
         """This process has no workers to end."""
+
+
+Engine: TypeAlias = "LocalEngine | Cluster"
+"""Who does the heavy work: indexes, and scores of cross-encoders."""
 
 
 def choose_engine(settings: ComputeSettings) -> Engine:
@@ -175,9 +163,9 @@ class Stages:
         self._scratch: list[Path] = []
         self._data: Dataset | None = None
 
-    def with_seed(self, seed: int, at: Layout) -> Stages:
-        """The stages of another seed, which share data, engine and memory with these."""
-        other = Stages(self.recipe, at, seed, self.progress, builder=self.builder)
+    def with_seed(self, seed: int, at: Layout, recipe: Recipe | None = None, *, pseudo: bool = False) -> Stages:
+        """The stages of another seed or recipe, which share engine and memory with these."""
+        other = Stages(recipe or self.recipe, at, seed, self.progress, builder=self.builder, pseudo=pseudo)
         other._engine, other._scratch = self._engine, self._scratch
         return other
 
@@ -191,8 +179,7 @@ class Stages:
             at.rankings = own / "rankings"
             at.index = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
             recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
-            other = Stages(recipe, at, self.seed, self.progress, builder=self.builder, pseudo=True)
-            other._engine, other._scratch = self._engine, self._scratch
+            other = self.with_seed(self.seed, at, recipe, pseudo=True)
             other._data = other._with_queries(without_labels(self.dataset()))
             return other
 
@@ -234,27 +221,20 @@ class Stages:
 
     def dataset(self) -> Dataset:
         """The collection with its visible labels, and what people judged."""
-        if self._data is not None:
-            return self._data
-        data = self.recipe.data
-
-        def make() -> Dataset:
-            loaded = load()
-            return apply_verdicts(loaded, self.verdicts).dataset if self.verdicts else loaded
 
         def load() -> Dataset:
+            data = self.recipe.data
             try:
-                return load_dataset(data, cache=self.at.data, progress=self.progress)
+                loaded = load_dataset(data, cache=self.at.data, progress=self.progress)
             except Stale:  # a dry run reads the data that a run would read, and leaves nothing behind
                 self.kept_data = False
                 self._scratch.append(Path(tempfile.mkdtemp(prefix="colabel-plan-")))
                 with Builder():
-                    return load_dataset(data, cache=self._scratch[-1], progress=self.progress)
+                    loaded = load_dataset(data, cache=self._scratch[-1], progress=self.progress)
+            loaded = apply_verdicts(loaded, self.verdicts).dataset if self.verdicts else loaded
+            return self._with_queries(loaded) if self.pseudo else loaded
 
-        def with_queries() -> Dataset:
-            return self._with_queries(make()) if self.pseudo else make()
-
-        return self._once("data", self.at.data, with_queries)
+        return self._once("data", self.at.data, load) if self._data is None else self._data
 
     def _with_queries(self, data: Dataset) -> Dataset:
         try:
@@ -326,13 +306,18 @@ class Stages:
         """The queries and passages of every step, the same for all students of θ."""
         settings = self.recipe.distil
         depth = min(settings.candidates, self.recipe.labels.candidates)  # what is not labelled teaches nothing
-        return self._once("groups", self.at.own / "groups", _draw, data, ranking, depth, settings, self.seed)
+        return self._draw("groups", data, ranking, depth, settings)
 
     def bm25_groups(self, data: Dataset, bm25: Bm25) -> Groups:
         """Pairs with BM25's negatives, for the students that the paper trains from the plain encoder."""
-        ranking, settings = self.bm25_ranking(data, bm25), paper_settings(self.recipe)
-        drawn = (data, ranking, settings.candidates, settings, self.seed)
-        return self._once("groups", self.at.own / "bm25-groups", _draw, *drawn)
+        settings = paper_settings(self.recipe)
+        return self._draw("bm25-groups", data, self.bm25_ranking(data, bm25), settings.candidates, settings)
+
+    def _draw(self, name: str, data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings) -> Groups:
+        def draw() -> Groups:
+            return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, self.seed)
+
+        return self._once("groups", self.at.own / name, draw)
 
     def dev_ranking(self, data: Dataset, index: Index) -> Ranking | None:
         """θ's ranking of the dev queries."""
@@ -432,7 +417,7 @@ class Stages:
         """A student: trained from θ, or from the plain encoder, with its teacher's scores or hard labels."""
         recipe, out = self.recipe, self.at.model(system)
         how = self._how | {
-            "settings": student_settings(system, recipe),
+            "settings": paper_settings(recipe) if system.from_plain else recipe.distil,
             "fit": recipe.fit.unpulled() if system.from_plain else recipe.fit,  # its start is no θ to go back to
             "layers": recipe.train.layers,
             "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
@@ -503,13 +488,12 @@ class Stages:
         }
 
         def fit(space: Workspace) -> Mapping[str, Any]:
-            drawn = (
-                sorted(data.positives(DEV), key=lambda query: stable_fraction(query, "probability")) if asked else []
-            )
-            queries, ids, why = drawn[:CALIBRATION_QUERIES], data.passages.ids, "no dev queries have labels"
+            labelled = data.positives(DEV) if asked else ()
+            drawn = sorted(labelled, key=lambda query: stable_fraction(query, "probability"))
+            queries, why = drawn[:CALIBRATION_QUERIES], "no dev queries have labels"
             if queries:
                 views = hybrid.views([data.queries[query] for query in queries], POOL)
-                grades = grades_of(views.rows, queries, data.labels(DEV), ids)
+                grades = grades_of(views.rows, queries, data.labels(DEV), data.passages.ids)
                 why = too_little(views, grades, data.relevant_from)
             table: dict[str, Any] = {"why": why}
             if not why:
@@ -570,10 +554,8 @@ def settle(recipe: Recipe) -> tuple[Recipe, str]:
         return recipe, f"{name} has training labels: a student learns from them"
     if recipe.train.theta == "auto":
         recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, theta="take"))
-    return (
-        recipe,
-        f"{name} has no training labels: a student learns from queries alone; some are made of its passages",
-    )
+    case = "has no training labels: a student learns from queries alone; some are made of its passages"
+    return recipe, f"{name} {case}"
 
 
 def training_data(data: Dataset, recipe: Recipe, generated: Path | None = None, progress: Progress = SILENT) -> Dataset:
@@ -598,10 +580,6 @@ def _sampled(
     rows = data.passages.ids.rows([passage for _, passage, _ in held]).reshape(-1, 1)
     views = hybrid.views([data.queries[query] for query, _, _ in held], POOL, also=rows)
     return views, np.where(views.rows == rows, np.array([[int(answer)] for _, _, answer in held]), -1)
-
-
-def _draw(data: Dataset, ranking: Ranking, depth: int, settings: DistilSettings, seed: int) -> Groups:
-    return groups_for(candidates_from_ranking(data, ranking, depth=depth), settings, seed)
 
 
 def uses_checkpoint(recipe: Recipe) -> bool:
@@ -629,11 +607,6 @@ def paper_settings(recipe: Recipe) -> DistilSettings:
         floor="none",
         hard_weight=0.75,
     )
-
-
-def student_settings(system: System, recipe: Recipe) -> DistilSettings:
-    """How a system's student is trained."""
-    return paper_settings(recipe) if system.from_plain else recipe.distil
 
 
 def cross_encoder(

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from colabel.artefacts import Builder, DryBuilder, Spec, Stale, read_manifest, seconds_of, write_json
 from colabel.collective import Knowledge, PrfRanker
@@ -20,7 +20,7 @@ from colabel.errors import ColabelError, DataError, SettingsError, UsageError
 from colabel.evaluation.sweep import SweepPoint, sweep, tuned_beta
 from colabel.findings import StudyDocument, read_study, write_study
 from colabel.findings.records import FORMAT, STUDY_FILE
-from colabel.findings.results import describe
+from colabel.findings.results import describe, reason_of
 from colabel.index import Index
 from colabel.labels import Labels
 from colabel.measures import measure_from, parse_measure, unreachable
@@ -30,6 +30,7 @@ from colabel.pipeline.capacity import (
     Rates,
     charged_to,
     duration,
+    from_stage,
     measure_rates,
     stage_seconds,
     stages_of,
@@ -41,6 +42,7 @@ from colabel.pipeline.preflight import (
     check_training,
     hold_folder,
     note_recipe,
+    read_note,
     recipe_for,
     refused,
 )
@@ -84,7 +86,7 @@ def study(
     check_training(recipe)
     budget = None if minutes is None else Budget(minutes)
     rows, rates = Study(recipe, out, budget.watch(progress) if budget else progress), None
-    with hold_folder(out, "study"), rows:
+    with hold_folder(out, "study"), rows.stages:
         if budget is not None:
             chosen, rates, added = _chosen(rows, budget, given)
             rows, recipe_text = rows.with_recipe(apply(recipe, chosen)), recipe_text + added
@@ -134,19 +136,12 @@ def end(rows: Study, recipe_text: str) -> tuple[StudyDocument, ReportFiles]:
 
 def up_to_date(out: Path, spec: Spec) -> bool:
     """Whether ``study.json`` was measured from these very rankings and settings."""
-    return (out / STUDY_FILE).exists() and _measured_from(out).get("fingerprint") == spec.fingerprint
+    return (out / STUDY_FILE).exists() and read_note(out / MANIFEST_FILE).get("fingerprint") == spec.fingerprint
 
 
 def outdated(out: Path) -> bool:
     """Whether a study's models were, or are being, rebuilt since its ``study.json`` was written."""
-    return bool(_measured_from(out).get("outdated"))
-
-
-def _measured_from(out: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((out / MANIFEST_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    return bool(read_note(out / MANIFEST_FILE).get("outdated"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +226,7 @@ def plan_study(
     dry = Study(recipe, out, builder=DryBuilder())
     if data is not None:
         dry.stages.builder.once(dry.at.data, lambda: data)
-    with dry:
+    with dry.stages:
         if minutes is not None:
             chosen, rates, added = _chosen(dry, Budget(minutes), given)
             recipe, recipe_text = apply(recipe, chosen), recipe_text + added
@@ -263,16 +258,11 @@ def _with_seconds(recipe: Recipe, data: Dataset, rows: Sequence[PlannedRow], rat
     found, counts = [], Counts.of(data)
     charged: set[tuple[str, int, str]] = set()
     for row in rows:
-        needed = stage_seconds(recipe, row.system, counts, rates) if row.stale else {}
-        names = list(needed)
-        first = names.index(row.stale.stage) if row.stale and row.stale.stage in needed else 0
-        seconds = 0.0
-        for stage in names[first:]:
-            shared = charged_to(row.system, row.seed, stage)
-            if shared not in charged:
-                charged.add(shared)
-                seconds += needed[stage]
-        found.append(dataclasses.replace(row, seconds=seconds))
+        needed = from_stage(stage_seconds(recipe, row.system, counts, rates), row.stale.stage) if row.stale else {}
+        whose = {charged_to(row.system, row.seed, stage): seconds for stage, seconds in needed.items()}
+        own = sum(seconds for shared, seconds in whose.items() if shared not in charged)
+        found.append(dataclasses.replace(row, seconds=own))
+        charged |= whose.keys()
     return found
 
 
@@ -285,26 +275,18 @@ class Rows(abc.ABC):
         lost: a sentence for every later seed that failed; the system then stands on the others.
     """
 
-    def __init__(self, recipe: Recipe, out: Path, systems: Sequence[System], stages: Stages) -> None:
-        self.recipe, self.out, self.stages = recipe, out, stages
-        self.at, self.progress = stages.at, stages.progress
-        self.systems = list(systems)
+    def __init__(self, systems: Sequence[System], stages: Stages) -> None:
+        self.systems, self.stages, self.recipe = list(systems), stages, stages.recipe
+        self.at, self.out, self.progress = stages.at, stages.at.out, stages.progress
         slugs = [system.slug for system in self.systems]
         twice = next((slug for place, slug in enumerate(slugs) if slug in slugs[:place]), None)
         if twice is not None:
             raise SettingsError(f"'study.systems' names '{twice}' twice")
-        for measure in recipe.study.measures:
+        for measure in self.recipe.study.measures:
             parse_measure(measure)  # a wrong name is refused now, and not after everything is trained
         self.failed: dict[str, str] = {}
         self.lost: list[str] = []
         self.runs: dict[str, dict[int, Ranking]] = {}
-
-    def __enter__(self) -> Self:
-        self.stages.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stages.__exit__(*error)
 
     @property
     @abc.abstractmethod
@@ -331,10 +313,6 @@ class Rows(abc.ABC):
     def finished(self, slug: str) -> bool:
         """Whether a system has rankings."""
         return slug in self.runs and slug not in self.failed
-
-    def system(self, slug: str) -> System:
-        """A system by its slug, with all that was found out about it."""
-        return next(system for system in self.systems if system.slug == slug)
 
     @property
     def shallow(self) -> list[str]:
@@ -381,11 +359,9 @@ class Rows(abc.ABC):
                 log.info("%s, seed %d", system.title, seed)
                 try:
                     self.runs.setdefault(system.slug, {})[seed] = self.rank(self.resolve(system), seed)
-                except ColabelError as error:
-                    self.fail(system, seed, str(error))
-                except Exception as error:  # of the libraries below: the other systems go on
+                except Exception as error:  # also of the libraries below: the other systems go on
                     log.debug("%s", system.slug, exc_info=error)
-                    self.fail(system, seed, f"{type(error).__name__}: {error}")
+                    self.fail(system, seed, reason_of(error))
             task.advance()
         task.close()
         if not any(self.finished(system.slug) for system in self.systems):
@@ -413,9 +389,8 @@ class Study(Rows):
     def __init__(
         self, recipe: Recipe, out: Path, progress: Progress = SILENT, *, builder: Builder | None = None
     ) -> None:
-        at = Layout.of(out, recipe.seed)
-        stages = Stages(recipe, at, None, progress, builder=builder or Builder())
-        super().__init__(recipe, out, systems_of(recipe), stages)
+        stages = Stages(recipe, Layout.of(out, recipe.seed), None, progress, builder=builder or Builder())
+        super().__init__(systems_of(recipe), stages)
         self._seeds = {recipe.seed: self.stages}
         repeated_in(recipe)  # a wrong name is refused now
 
@@ -479,11 +454,8 @@ class Study(Rows):
         """The sweep over (f_p, f_c, f_e, β) on dev queries, with θ of the first seed."""
         index, recipe, at = self.index(), self.recipe, self.at.sweep
         how: dict[str, Any] = {"measures": recipe.study.measures, "depth": recipe.rank.depth, "seed": recipe.seed}
-
-        def make() -> list[SweepPoint]:
-            return sweep(self.dataset, index, at, settings=recipe.collective, progress=self.progress, **how)
-
-        return self.stages.builder.once(at, make)
+        how |= {"settings": recipe.collective, "progress": self.progress}
+        return self.stages.builder.once(at, lambda: sweep(self.dataset, index, at, **how))
 
     def ranker(self, system: System, seed: int | None = None) -> Ranker:
         """What answers queries for a system; trains what must be trained for it."""

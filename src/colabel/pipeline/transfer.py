@@ -16,7 +16,7 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.findings import StudyDocument, SystemResult, read_study, write_study
 from colabel.findings.records import TRANSFERRED, QualitySet
 from colabel.findings.results import measured, optional_section
-from colabel.findings.teacher_quality import betas_of, judged_quality, name_readers
+from colabel.findings.teacher_quality import judged_quality, name_readers
 from colabel.index import Index
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.preflight import RECIPE_FILE, TRANSFER_FILE, noted_recipe
@@ -25,7 +25,7 @@ from colabel.pipeline.study import Rows, outdated
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Hybrid, LateInteraction, Ranker
 from colabel.reporting import ReportFiles, report
-from colabel.settings import DataSettings, Recipe
+from colabel.settings import DataSettings
 from colabel.systems import System, parse_system
 from colabel.teachers import CrossEncoderTeacher
 
@@ -60,8 +60,11 @@ def transfer(
     wanted = tuple(measures) or recipe.study.measures
     chosen = dataclasses.replace(recipe.study, systems=_chosen(finished, systems), measures=wanted)
     recipe = dataclasses.replace(recipe, data=data, study=chosen)
-    rows = Transfer(finished, Layout.of(source, recipe.seed), recipe, taken, out, progress)
-    with folder_lock(out), rows:
+    made = Layout.of(source, recipe.seed)
+    # θ by what the study noted and holds: the model of its recipe may have moved since.
+    theta = made.encoder if taken or (taken is None and not made.theta.is_dir()) else made.theta
+    rows = Transfer(finished, made, theta, Stages(recipe, Layout.of(out), None, progress, builder=Builder()))
+    with folder_lock(out), rows.stages:
         rows.check_data()
         note = {"study": str(source.resolve()), "data": resolve_paths(data).as_dict()}
         write_json(out / TRANSFER_FILE, note)
@@ -102,26 +105,15 @@ def _as_tuned(result: SystemResult) -> System:
 class Transfer(Rows):
     """Systems whose models are trained already: opens them and makes none."""
 
-    def __init__(
-        self,
-        finished: StudyDocument,
-        source: Layout,
-        recipe: Recipe,
-        taken: bool | None,
-        out: Path,
-        progress: Progress = SILENT,
-    ) -> None:
+    def __init__(self, finished: StudyDocument, source: Layout, theta: Path, stages: Stages) -> None:
         known = {result.slug: _as_tuned(result) for result in finished.systems}
-        systems = [known[slug] for slug in recipe.study.systems]
-        super().__init__(recipe, out, systems, Stages(recipe, Layout.of(out), None, progress, builder=Builder()))
-        self._source, self._indexes = source, out / "indexes"
-        # θ by what the study noted and holds: the model of its recipe may have moved since.
-        self._theta = source.encoder if taken or (taken is None and not source.theta.is_dir()) else source.theta
+        super().__init__([known[slug] for slug in stages.recipe.study.systems], stages)
+        self._source, self._theta = source, theta
         self._teachers = [known[result.slug] for result in finished.systems if not result.failed]
         self.failed = {
             result.slug: f"in the study: {result.failed}"
             for result in finished.systems
-            if result.failed and result.slug in recipe.study.systems
+            if result.failed and result.slug in self.recipe.study.systems
         }
 
     @property
@@ -155,22 +147,14 @@ class Transfer(Rows):
         """The new collection indexed by a model of the study."""
         if not model.is_dir():
             raise ArtefactError(f"{model} is missing, so '{name}' has no model; run `colabel study` to its end")
-        return self.stages.index(self.dataset, model, self._indexes / name)
+        return self.stages.index(self.dataset, model, self.out / "indexes" / name)
 
     def label_quality(self) -> tuple[QualitySet, ...]:
         """All teachers of the study on θ's top passages of the new test queries: the paper's figure."""
         if not any("theta" in one.needs and not one.student and self.finished(one.slug) for one in self.systems):
             raise UsageError("θ has not ranked this collection without the system 'colbert' or one of ColBERT-PRF")
-        return judged_quality(
-            self.dataset,
-            self._theta_index(),
-            self.out / "judged",
-            settings=self.recipe.collective,
-            betas=betas_of(self._teachers),
-            readers=name_readers(self._teachers, self._cross_encoders),
-            seed=self.recipe.seed,
-            progress=self.progress,
-        )
+        readers = name_readers(self._teachers, self._cross_encoders)
+        return judged_quality(self, self._theta_index(), self._teachers, readers)
 
     def _cross_encoders(self, system: System) -> tuple[CrossEncoderTeacher, ...]:
         models = self.recipe.cross_encoder.checkpoints

@@ -15,6 +15,7 @@ from colabel.pipeline.preflight import (
     NONE_LEARNED,
     RECIPE_FILE,
     STUDENT,
+    VERSIONS,
     Learned,
     noted_recipe,
     noted_system,
@@ -25,20 +26,12 @@ from colabel.reporting.render import REPORT_FILES
 from colabel.settings import Recipe
 from colabel.systems import System
 
-VERSIONS = "versions"
-"""The folder of a run's earlier results."""
 _NOT_KEPT = (VERSIONS, "pairs", "curve", VERDICTS)  # what grows in place: a cache of scores, and verdicts
 
 
 def is_study(folder: Path) -> bool:
     """Whether a folder holds a study, finished or not."""
     return (folder / STUDY_FILE).exists() or any(folder.glob("seed-*"))
-
-
-def run_of(folder: Path) -> Path:
-    """The run that a folder is an earlier result of; the folder itself where it is none."""
-    run = folder.parent.parent
-    return run if folder.parent.name == VERSIONS and (run / RECIPE_FILE).exists() else folder
 
 
 def versions(folder: Path) -> list[Path]:

@@ -21,6 +21,7 @@ from colabel.errors import UsageError
 from colabel.measures import measure_run
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.late_interaction import LateInteraction
+from colabel.ranking.rankings import as_run
 from colabel.types import FloatArray, IntArray, Mask
 
 log = logging.getLogger(__name__)
@@ -175,11 +176,7 @@ def by_weight(
     """Every λ with the measure of every labelled query; λ = 0 is late interaction alone."""
     views = hybrid.views([queries[query] for query in labels], POOL)
     for weight in weights:
-        rows, scores = hybrid.best(views, POOL, weight)
-        run = {
-            query: {hybrid.ids[int(row)]: float(score) for row, score in zip(line, held, strict=True) if row >= 0}
-            for query, line, held in zip(labels, rows, scores, strict=True)
-        }
+        run = as_run(labels, *hybrid.best(views, POOL, weight), hybrid.ids)
         found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
         yield weight, np.array(list(found.values()), dtype=np.float32)
 

@@ -8,7 +8,7 @@ run.trec                the same as a TREC run file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,18 +70,25 @@ class Ranking:
 
     def run(self) -> dict[str, dict[str, float]]:
         """Query id → passage id → score, for measuring."""
-        answers = {}
-        for query_ids, rows, scores in self.blocks():
-            for query_id, line, values in zip(query_ids, rows, scores, strict=True):
-                kept = line >= 0
-                pairs = zip(line[kept], values[kept], strict=True)
-                answers[query_id] = {self.passage_ids[int(row)]: float(score) for row, score in pairs}
+        answers: dict[str, dict[str, float]] = {}
+        for block in self.blocks():
+            answers |= as_run(*block, self.passage_ids)
         return answers
 
     @property
     def run_file(self) -> Path:
         """The TREC run file, where one was written."""
         return self.folder / "run.trec"
+
+
+def as_run(
+    query_ids: Iterable[str], rows: IntArray | Int32Array, scores: FloatArray, ids: StringTable
+) -> dict[str, dict[str, float]]:
+    """Query id → passage id → score of rows and scores [queries, k]; a row of −1 is no passage."""
+    return {
+        query_id: {ids[row]: score for row, score in zip(*line, strict=True) if row >= 0}
+        for query_id, *line in zip(query_ids, rows.tolist(), scores.tolist(), strict=True)
+    }
 
 
 def rank(

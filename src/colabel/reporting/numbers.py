@@ -53,15 +53,6 @@ def count(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
-def decimal(value: float | None, digits: int = 1) -> str:
-    """A number with some places.
-
-    >>> decimal(12.345), decimal(1234.5, 0)
-    ('12.3', '1,234')
-    """
-    return NONE if value is None else f"{value:,.{digits}f}"
-
-
 def percent(value: float | None) -> str:
     """A share, as 12.3 %."""
     return NONE if value is None else f"{100 * value:.1f} %"

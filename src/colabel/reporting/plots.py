@@ -20,7 +20,7 @@ from colabel.evaluation.significance import Interval
 from colabel.findings.records import QualitySet, StudyDocument
 from colabel.ranking.probability import Reliability
 from colabel.reporting.numbers import Plot
-from colabel.reporting.tables_labels import covered, teachers_at
+from colabel.reporting.tables_results import covered, teachers_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from colabel.artefacts import write_json, write_text
 from colabel.findings.records import StudyDocument, as_json, read_study
 from colabel.findings.unjudged import Unjudged
 from colabel.ranking.probability import Relevance
-from colabel.reporting import plots, tables_labels, tables_results, tables_setup
+from colabel.reporting import plots, tables_results, tables_setup
 from colabel.reporting.numbers import Code, Part, Plot, Plots, Section, Text, letters, prose
 from colabel.reporting.tables_results import INTERVAL, about, finding, results_section
 
@@ -179,7 +179,7 @@ def sections(document: StudyDocument) -> list[Section]:
         ("new", "New queries"): (Text(prose("new_queries")), *new) if new else (),
         ("training", "Training"): (*tables_setup.training_costs(document), *tables_setup.time_ratios(document)),
         ("labels", "Label quality"): _labels(document),
-        ("sweep", "Sweep over f_p, f_c, f_e and β"): tables_labels.sweep(document),
+        ("sweep", "Sweep over f_p, f_c, f_e and β"): tables_results.sweep(document),
         ("setup", "How it was run"): tables_setup.setup(document),
     }
     glossary = tables_setup.glossary(document)
@@ -199,10 +199,10 @@ def _effect(document: StudyDocument) -> list[Part]:
 def _labels(document: StudyDocument) -> list[Part]:
     parts: list[Part] = [Text(prose("label_quality", INTERVAL))] if document.label_quality else []
     for place, found in enumerate(document.label_quality):
-        numbered = [(f"{place}-{number}", grade) for number, grade in enumerate(tables_labels.grades(found))]
+        numbered = [(f"{place}-{number}", grade) for number, grade in enumerate(tables_results.grades(found))]
         parts += _drawn([plots.precision_recall(document, found, *one) for one in numbered])
-        parts += [table for one in numbered for table in tables_labels.label_quality(found, *one)]
-    return [*parts, *tables_labels.suggestions(document)]
+        parts += [table for one in numbered for table in tables_results.label_quality(found, *one)]
+    return [*parts, *tables_results.suggestions(document)]
 
 
 def _drawn(found: Sequence[Plot | None], legend: tuple[tuple[str, int], ...] = ()) -> tuple[Plots, ...]:

@@ -66,21 +66,19 @@ class Desk:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path of the API; ``work`` is done in the run's own thread, unless ``handle`` says how."""
+    """A path of the API."""
 
     method: str
     path: str
     about: str
     takes: type[records.Request]
     gives: type[msgspec.Struct]
-    work: Callable[[ServedRun, Any], Any] | None = None
-    handle: Callable[[Desk, Any], Awaitable[Any]] | None = None
+    handle: Callable[[Desk, Any], Awaitable[Any]]
 
-    async def answer(self, desk: Desk, asked: Any) -> Any:
-        """What a request is answered with."""
-        if self.handle is not None:
-            return await self.handle(desk, asked)
-        return await desk.ask(lambda: self.work(desk.served, asked) if self.work else None)
+
+def _in_turn(work: Callable[[ServedRun, Any], Any]) -> Callable[[Desk, Any], Awaitable[Any]]:
+    """Work that is done in the run's own thread."""
+    return lambda desk, asked: desk.ask(lambda: work(desk.served, asked))
 
 
 async def _search(desk: Desk, asked: records.SearchRequest) -> records.SearchResponse:
@@ -120,23 +118,23 @@ async def _health(desk: Desk, asked: records.Request) -> records.Health:
 
 ENDPOINTS = (
     Endpoint("GET", "/api/search", "Search with a ranker.", records.SearchRequest, records.SearchResponse,
-             handle=_search),
+             _search),
     Endpoint("POST", "/api/search", "Search for several texts.", records.BatchRequest, records.BatchResponse,
-             handle=_batch),
+             _batch),
     Endpoint("GET", "/api/facets", "What to filter by.", records.NothingRequest, records.FacetsResponse,
-             lambda served, _: records.FacetsResponse(served.facets.views())),
+             _in_turn(lambda served, _: records.FacetsResponse(served.facets.views()))),
     Endpoint("GET", "/api/suggestions", "The next pairs to judge.", records.SuggestionsRequest,
-             records.SuggestionsResponse, ServedRun.suggestions),
+             records.SuggestionsResponse, _in_turn(ServedRun.suggestions)),
     Endpoint("GET", "/api/verdicts", "The newest verdicts.", records.RecentRequest, records.RecentResponse,
-             ServedRun.recent),
+             _in_turn(ServedRun.recent)),
     Endpoint("POST", "/api/verdicts", "Keep a verdict; it is on the disk when the answer comes.",
-             records.VerdictRequest, records.VerdictResponse, handle=_judge),
+             records.VerdictRequest, records.VerdictResponse, _judge),
     Endpoint("POST", "/api/verdicts/undo", "Take a verdict back.", records.UndoRequest, records.UndoResponse,
-             handle=_undo),
+             _undo),
     Endpoint("GET", "/api/overview", "How far the labels are.", records.NothingRequest, records.Overview,
-             lambda served, _: overview(served)),
+             _in_turn(lambda served, _: overview(served))),
     Endpoint("GET", "/api/health", "Whether the server is well.", records.NothingRequest, records.Health,
-             handle=_health),
+             _health),
 )  # fmt: skip
 
 
@@ -159,14 +157,13 @@ def _answering(desk: Desk, methods: dict[str, Endpoint]) -> Callable[[Request], 
         one = methods["GET" if request.method == "HEAD" else request.method]
         try:
             asked = await _asked(one, request)
-            return _json(await one.answer(desk, asked))
+            return _json(await one.handle(desk, asked))
         except Refusal as refusal:
             headers = {"retry-after": "1"} if refusal.status == 503 else None
             return _json(records.Problem(str(refusal)), refusal.status, headers)
-        except DataError as error:
-            return _json(records.Problem(str(error)), 422)
         except ColabelError as error:
-            return _json(records.Problem(str(error)), 422 if error.exit_code == 2 else 500)
+            wrong = isinstance(error, DataError) or error.exit_code == 2  # what was asked, not the run
+            return _json(records.Problem(str(error)), 422 if wrong else 500)
 
     return answer
 

@@ -27,27 +27,26 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
     """The base of all that is asked."""
 
 
-class SearchRequest(Request, frozen=True):
+class _Search(Request, frozen=True, kw_only=True):
+    ranker: _Ranker = "hybrid"
+    k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
+    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    filter: _Filters = []
+
+
+class SearchRequest(_Search, frozen=True):
     """A search: what, with which ranker, how many passages, how likely relevant, and of which.
 
     A filter is ``column=value``, ``column<=number`` or ``column>=number``.
     """
 
     query: _Text
-    ranker: _Ranker = "hybrid"
-    k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
-    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    filter: _Filters = []
 
 
-class BatchRequest(Request, frozen=True):
+class BatchRequest(_Search, frozen=True):
     """Several searches at once."""
 
     queries: Annotated[list[_Text], Meta(min_length=1, max_length=MOST_QUERIES)]
-    ranker: _Ranker = "hybrid"
-    k: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 10
-    min_probability: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    filter: _Filters = []
 
 
 class SuggestionsRequest(Request, frozen=True):

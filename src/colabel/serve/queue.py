@@ -234,13 +234,10 @@ class Queue:
         """Pairs of one queue that nobody has judged and that no other judge is looking at."""
         now = time.monotonic()
         for pair in self._twice(judge) if source == "double" else self._of(source):
-            if pair.query_id in skip or (only is not None and pair.query_id not in only):
-                continue
-            if pair.passage_id in self.gone:
-                continue
-            if (pair.query_id, pair.passage_id) in self._decisions and source != "double":
-                continue
             key = pair.query_id, pair.passage_id
+            wanted = pair.query_id not in skip and (only is None or pair.query_id in only)
+            if not wanted or pair.passage_id in self.gone or (key in self._decisions and source != "double"):
+                continue
             holder, since, _ = self._handed.get(key, ("", 0.0, ""))
             if holder in ("", judge, *self._said.get(key, ())) or now - since >= _LEASE:
                 yield pair

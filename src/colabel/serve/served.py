@@ -101,13 +101,13 @@ class ServedRun:
         begun = time.perf_counter()
         self.searches += 1
         query_id = self.query_id(query)
-        labels = self._labels_of(query_id)
-        hits = [
-            msgspec.structs.replace(
-                one, label=labels.get(one.passage_id), verdict=self._decided(query_id, one.passage_id)
-            )
-            for one in self._found(query, ranker, k, min_probability, filters)
-        ]
+        known = (self.dataset.labels(split).get(query_id, {}) for split in self.dataset.splits)
+        labels = {passage_id: grade for held in known for passage_id, grade in held.items()}
+        hits = []
+        for one in self._found(query, ranker, k, min_probability, filters):
+            decided = self.decisions.get((query_id, one.passage_id))
+            verdict = decided.relevant if decided else None
+            hits.append(msgspec.structs.replace(one, label=labels.get(one.passage_id), verdict=verdict))
         return records.SearchResponse(query, query_id, ranker, hits, time.perf_counter() - begun)
 
     @functools.cached_property
@@ -146,16 +146,6 @@ class ServedRun:
     def query_id(self, text: str) -> str:
         """The id of the collection's query of this text, or one that a new text always gets."""
         return self._texts.get(normalise_query(text)) or typed_id(text)
-
-    def _labels_of(self, query_id: str) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for split in self.dataset.splits:
-            found |= self.dataset.labels(split).get(query_id, {})
-        return found
-
-    def _decided(self, query_id: str, passage_id: str) -> bool | None:
-        one = self.decisions.get((query_id, passage_id))
-        return one.relevant if one else None
 
     # --- review ---
 
