@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @click.command(
     "run",
-    help=f"""Train a teacher and its student end to end; finished stages are skipped.
+    help=f"""Train a retriever from a collection and its labels, a few or none; finished stages are skipped.
 
-    Trains θ from the labels, indexes the collection, collects what the feedback passages of each training query have
-    in common, labels, trains the student, indexes again and evaluates where there are test labels.
+    Indexes the passages with the encoder as it is, trains its query side in minutes with the labels and what vectors
+    and words say of the other candidates, keeps what dev says helps, and evaluates where there are test labels. With
+    --teacher collective, the paper's method: both sides are trained, θ from the labels and then a student from θ.
 
     {DATASET_HELP} A recipe has a table for every stage. Examples:
 
