@@ -435,7 +435,7 @@ class Stages:
             "settings": student_settings(system, recipe),
             "fit": recipe.fit.unpulled() if system.from_plain else recipe.fit,  # its start is no θ to go back to
             "layers": recipe.train.layers,
-            "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
+            "smoothing": recipe.labels.smoothing if "smoothing" in system.needs else 0.0,
             "hard_scope": "batch" if system.from_plain else "group",
             "about": self._about(system),
         }
