@@ -44,7 +44,7 @@ from colabel.settings import ComputeSettings, DistilSettings, Recipe
 from colabel.systems import System
 from colabel.systems.students import Sources
 from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
-from colabel.teachers.guarded import heeding
+from colabel.teachers.guarded import heeding, trusted_rows
 from colabel.teachers.pair_model import PairPredictor
 from colabel.train import (
     DevSet,
@@ -63,7 +63,7 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_lists import Lists, candidate_rows, lessons_for, trusted_rows
+from colabel.train.query_lists import Lists, candidate_rows, lessons_for
 from colabel.train.query_side import train_query_side
 
 log = logging.getLogger(__name__)
