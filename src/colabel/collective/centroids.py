@@ -196,51 +196,42 @@ def build_centroids(
         inputs["labelled"] = labels_used(names)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
     kept["labelled_weight"] = 3.0  # a former setting: with it, centroids of earlier versions stay up to date
-    spec = Spec(STAGE, kept, inputs, seed=seed)
-    build(out, spec, lambda space: _write(space, index, ranking, settings, labelled, seed, progress))
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        task = progress.start("collecting centroids", len(ranking), "queries")
+        blocks = few = none = 0
+        for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
+            if not space.done(f"{block_name(number)}.vectors.npy"):
+                positives = None
+                if labelled is not None:  # one that is empty is left out
+                    found_rows = (labelled.get(query_id, np.zeros(0, np.int64)) for query_id in query_ids)
+                    positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
+                feedback = choose_feedback(np.asarray(ranked), settings, positives)
+                found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
+                arrays = {
+                    "feedback": feedback.astype(np.int32),
+                    "sigma": found.sigma.numpy(),
+                    "tokens": found.token_ids,
+                    "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole
+                }
+                for part, values in arrays.items():
+                    space.save(f"{block_name(number)}.{part}.npy", values)
+            survivors = (read_part(space.folder, number, "tokens") >= 0).sum(axis=1)
+            few += int((survivors < settings.centroids).sum())
+            none += int((survivors == 0).sum())
+            blocks += 1
+            task.advance(len(query_ids))
+        task.close()
+        StringTable.of(ranking.query_ids).save(space, "queries")
+        counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
+        return {**counts, "with_fewer_centroids": few, "without_centroids": none}
+
+    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
 
 
 def labels_used(labelled: Mapping[str, Sequence[str]]) -> str:
     """Names the labelled positives that may be feedback, so that labels can be checked against them later."""
     return fingerprint({query: sorted(passages) for query, passages in labelled.items()})
-
-
-def _write(
-    space: Workspace,
-    index: Index,
-    ranking: Ranking,
-    settings: CollectiveSettings,
-    labelled: Mapping[str, IntArray] | None,
-    seed: int,
-    progress: Progress,
-) -> Mapping[str, Any]:
-    task = progress.start("collecting centroids", len(ranking), "queries")
-    blocks = few = none = 0
-    for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
-        if not space.done(f"{block_name(number)}.vectors.npy"):
-            positives = None
-            if labelled is not None:  # one that is empty is left out
-                found_rows = (labelled.get(query_id, np.zeros(0, np.int64)) for query_id in query_ids)
-                positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
-            feedback = choose_feedback(np.asarray(ranked), settings, positives)
-            found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
-            arrays = {
-                "feedback": feedback.astype(np.int32),
-                "sigma": found.sigma.numpy(),
-                "tokens": found.token_ids,
-                "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole
-            }
-            for part, values in arrays.items():
-                space.save(f"{block_name(number)}.{part}.npy", values)
-        survivors = (read_part(space.folder, number, "tokens") >= 0).sum(axis=1)
-        few += int((survivors < settings.centroids).sum())
-        none += int((survivors == 0).sum())
-        blocks += 1
-        task.advance(len(query_ids))
-    task.close()
-    StringTable.of(ranking.query_ids).save(space, "queries")
-    counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
-    return {**counts, "with_fewer_centroids": few, "without_centroids": none}
 
 
 def read_part(folder: Path, number: int, part: str) -> npt.NDArray[Any]:

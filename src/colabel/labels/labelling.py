@@ -84,7 +84,24 @@ def label(
     def write(space: Workspace) -> Mapping[str, Any]:
         with space.file(ORIGIN_FILE) as path:
             path.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        return _write(space, knowledge, dataset, settings.candidates, teacher, only, progress)
+        ids, blocks, skipped = StringTableBuilder(), 0, 0
+        left_out = {"skipped_queries": 0, "empty_positives": 0}
+        task = progress.start(f"labelling with {teacher.name}", len(knowledge.ranking), "queries")
+        for ranked in labelled_queries(knowledge, dataset, settings.candidates, left_out):
+            name = block_name(blocks)
+            if not space.done(f"{name}.{PARTS[-1]}.npy"):
+                arrays = _label_block(knowledge, ranked, teacher, only)
+                for part in PARTS:
+                    space.save(f"{name}.{part}.npy", arrays[part])
+            for query_id in ranked.query_ids:
+                ids.append(query_id)
+            task.advance(len(ranked.query_ids) + left_out["skipped_queries"] - skipped)
+            skipped = left_out["skipped_queries"]
+            blocks += 1
+        task.close()
+        ids.finish().save(space, "queries")
+        StringTable.of(knowledge.index.store.ids).save(space, "ids")
+        return _counts(space.folder, blocks) | left_out
 
     counts = build(out, Spec(STAGE, kept, inputs), write).counts
     if counts["skipped_queries"] or counts["empty_positives"]:
@@ -94,35 +111,6 @@ def label(
             f"{counts['empty_positives']:,}",
         )
     return Labels(out)
-
-
-def _write(
-    space: Workspace,
-    knowledge: Knowledge,
-    dataset: Dataset,
-    candidates: int,
-    teacher: Teacher,
-    only: PairChoice | None,
-    progress: Progress,
-) -> Mapping[str, Any]:
-    ids, blocks, skipped = StringTableBuilder(), 0, 0
-    left_out = {"skipped_queries": 0, "empty_positives": 0}
-    task = progress.start(f"labelling with {teacher.name}", len(knowledge.ranking), "queries")
-    for ranked in labelled_queries(knowledge, dataset, candidates, left_out):
-        name = block_name(blocks)
-        if not space.done(f"{name}.{PARTS[-1]}.npy"):
-            arrays = _label_block(knowledge, ranked, teacher, only)
-            for part in PARTS:
-                space.save(f"{name}.{part}.npy", arrays[part])
-        for query_id in ranked.query_ids:
-            ids.append(query_id)
-        task.advance(len(ranked.query_ids) + left_out["skipped_queries"] - skipped)
-        skipped = left_out["skipped_queries"]
-        blocks += 1
-    task.close()
-    ids.finish().save(space, "queries")
-    StringTable.of(knowledge.index.store.ids).save(space, "ids")
-    return _counts(space.folder, blocks) | left_out
 
 
 def _label_block(
