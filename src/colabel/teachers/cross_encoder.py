@@ -69,8 +69,7 @@ class CrossEncoderTeacher:
                 "queries": fingerprint(list(dataset.queries.items())),
             }
         )
-        self._cache_folder = None if cache is None else cache / self.fingerprint
-        self._cache = None if self._cache_folder is None else PairCache(self._cache_folder)
+        self._cache = None if cache is None else PairCache(cache / self.fingerprint)
 
     @cached_property
     def _model(self) -> PairModel:
@@ -93,8 +92,7 @@ class CrossEncoderTeacher:
         wanted, places = np.unique(keys[candidate], return_inverse=True)
         result = np.full(rows.shape, -np.inf, dtype=np.float32)
         if len(wanted):
-            folder = self._cache_folder
-            with contextlib.nullcontext() if folder is None else folder_lock(folder):
+            with contextlib.nullcontext() if self._cache is None else folder_lock(self._cache.folder):
                 result[candidate] = self._score_pairs(wanted)[places]
         return result
 
@@ -142,10 +140,12 @@ class CrossEncoderTeacher:
 
     def _name(self, keys: Keys) -> str:
         """The first pairs of a batch, for error messages."""
-        first = keys[:_NAMED].tolist()
-        pairs = [f"({self._query_ids[key >> 32]}, {self._passages.ids[key & ROW_BITS]})" for key in first]
+        pairs = ["({}, {})".format(*self._ids(key)) for key in keys[:_NAMED].tolist()]
         more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         return f"the pairs {', '.join(pairs)}{more}"
+
+    def _ids(self, key: int) -> tuple[str, str]:
+        return self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]
 
     def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
         """Query, passage and number of tokens of each pair; each distinct text is tokenised once."""
@@ -161,8 +161,7 @@ class CrossEncoderTeacher:
 
     def _finite(self, scores: npt.NDArray[np.float32], keys: Keys) -> npt.NDArray[np.float32]:
         if not np.isfinite(scores).all():
-            key = int(keys[int(np.flatnonzero(~np.isfinite(scores))[0])])
-            query_id, passage_id = self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]
+            query_id, passage_id = self._ids(int(keys[~np.isfinite(scores)][0]))
             raise DataError(
                 f"the cross-encoder gives no finite score for query '{query_id}', passage '{passage_id}'; its weights "
                 "are damaged or overflow in half precision"
@@ -178,14 +177,14 @@ class PairCache:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._taken = 0
         self._table = PairTable(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def look_up(self, keys: Keys) -> npt.NDArray[np.float32]:
         """Scores float32 of pair keys, NaN where a pair is not there; parts written since the last call are read."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self._folder.glob(".tmp-*"):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".tmp-*"):
             leftover.unlink()
         parts = [_read(path) for path in self._parts()[self._taken :]]
         if parts:
@@ -200,9 +199,9 @@ class PairCache:
         """Write pairs as the next part, whole or not at all, and note what they took."""
         pairs = np.empty(len(keys), dtype=_PAIR)
         pairs["query"], pairs["row"], pairs["score"] = keys >> 32, keys & ROW_BITS, scores
-        Workspace(self._folder).save(f"part-{len(self._parts()):05d}.npy", pairs)
+        Workspace(self.folder).save(f"part-{len(self._parts()):05d}.npy", pairs)
         before = self._spent()
-        write_json(self._folder / _SPENT_FILE, {"pairs": before[0] + len(keys), "seconds": before[1] + seconds})
+        write_json(self.folder / _SPENT_FILE, {"pairs": before[0] + len(keys), "seconds": before[1] + seconds})
 
     @property
     def seconds_per_pair(self) -> float | None:
@@ -212,13 +211,13 @@ class PairCache:
 
     def _spent(self) -> tuple[int, float]:
         try:
-            kept = json.loads((self._folder / _SPENT_FILE).read_text(encoding="utf-8"))
+            kept = json.loads((self.folder / _SPENT_FILE).read_text(encoding="utf-8"))
             return int(kept["pairs"]), float(kept["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0, 0.0
 
     def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("part-*.npy"))
+        return sorted(self.folder.glob("part-*.npy"))
 
 
 def _read(path: Path) -> np.ndarray:
