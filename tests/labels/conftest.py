@@ -83,6 +83,9 @@ class Queries:
     def vectors(self, query_ids: Sequence[str]) -> torch.Tensor:
         return torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]).repeat(len(query_ids), 1, 1)
 
+    def lengths(self, query_ids: Sequence[str]) -> torch.Tensor:
+        return torch.ones(len(query_ids), dtype=torch.int64)
+
 
 class Ranker:
     """Ranks d1, d2, d3, d4 for every query."""

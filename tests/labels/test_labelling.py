@@ -217,7 +217,7 @@ def test_a_teacher_with_too_few_scores_is_refused(make_world: MakeWorld, tmp_pat
             return super().scores(query_ids, rows)[:, :1]
 
     dataset, knowledge = make_world()
-    with pytest.raises(UsageError, match=r"'table' gave scores of shape \(2, 1\) for candidates of shape \(2, 3\)"):
+    with pytest.raises(UsageError, match=r"Short: scores.* shape \(2, 1\) .* shape \(2, 3\)"):
         label(knowledge, dataset, Short(), tmp_path / "labels", settings=TWO)
 
 

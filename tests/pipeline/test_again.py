@@ -8,12 +8,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from colabel import Dataset, DataSettings, Recipe, load_dataset, open_run, run
+from colabel.data.string_table import StringTable
 from colabel.errors import UsageError
 from colabel.labels import Verdict, VerdictStore, apply_verdicts
 from colabel.pipeline.run import distil_student
@@ -171,10 +174,9 @@ def test_without_test_labels_dev_queries_compare(recipe: Recipe, tmp_path: Path)
 def test_judged_negatives_are_taught_and_never_trusted_to_a_teacher(recipe: Recipe) -> None:
     dataset = apply_verdicts(load_dataset(recipe.data), [Verdict("q1", "d9", "no", "ann")]).dataset
     rows = np.arange(10, dtype=np.int32)[None]
-    drawn = Candidates(
-        *(["q1"], [rows[0, 3:4]], [rows[0, 3:4]], 40, 0, 0, "f", [(rows, rows.astype(np.float32))]),
-        *(np.zeros((1, 2), np.int32), 8, {0: np.array([30], np.int32)}),
-    )
+    ranking: Any = SimpleNamespace(query_ids=StringTable.of(["q1"]), query=lambda _: (rows[0], rows[0]))
+    positives, judged = [rows[0, 3:4]], {0: np.array([30], np.int32)}
+    drawn = Candidates(["q1"], positives, positives, 40, 0, 0, "f", ranking, 8, judged)
     groups = draw_groups(drawn, count=20, size=4, seed=0)
     assert (groups.rows == 30).sum(axis=1).tolist() == [1] * 20, "in every group, though it is no candidate"
     assert all(len(set(line)) == 4 for line in groups.rows.tolist())

@@ -7,34 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colabel import Index, collect
+from colabel import Bm25, Index, collect
 from colabel.collective import Knowledge
 from colabel.data import Dataset
-from colabel.ranking import Bm25
-from colabel.settings import RankSettings
 from colabel.teachers import views
 from colabel.teachers.views import DEFAULT_WEIGHTS, ViewTeacher, agreement, fit_weights, fitted_teacher
-from tests.collective.small import SETTINGS, small_dataset, small_index
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return small_dataset(tmp_path_factory.mktemp("words"))
-
-
-@pytest.fixture(scope="module")
-def index(dataset: Dataset, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return small_index(dataset, tiny_model, tmp_path_factory.mktemp("built"))
+from tests.collective.small import SETTINGS
 
 
 @pytest.fixture
 def knowledge(dataset: Dataset, index: Index, tmp_path: Path) -> Knowledge:
     return collect(dataset, index, tmp_path / "k", settings=SETTINGS)
-
-
-@pytest.fixture
-def words(dataset: Dataset, tmp_path: Path) -> Bm25:
-    return Bm25(dataset.passages, RankSettings(), tmp_path / "bm25")
 
 
 def candidates(knowledge: Knowledge, queries: list[str]) -> np.ndarray:

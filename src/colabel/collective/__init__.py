@@ -3,15 +3,3 @@
 from colabel.collective.centroids import Centroids, choose_feedback, extract
 from colabel.collective.expansion import PrfRanker, expand
 from colabel.collective.knowledge import Knowledge, collect, inspect, open_knowledge
-
-__all__ = [
-    "Centroids",
-    "Knowledge",
-    "PrfRanker",
-    "choose_feedback",
-    "collect",
-    "expand",
-    "extract",
-    "inspect",
-    "open_knowledge",
-]

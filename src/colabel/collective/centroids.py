@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from colabel.artefacts import Spec, Workspace, build, fingerprint, read_manifest
+from colabel.artefacts import Spec, Workspace, build, fingerprint
 from colabel.collective.kmeans import cluster, plus_plus_start, spread_start
 from colabel.data.string_table import StringTable
-from colabel.errors import ArtefactError, UsageError
+from colabel.errors import UsageError
 from colabel.index import Index, TokenStore
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Ranking
@@ -138,7 +138,10 @@ def cluster_feedback(
     centroids = torch.zeros(len(feedback), settings.clusters, store.dimension)
     counts = torch.zeros(len(feedback), dtype=torch.int64)
     sizes = store.lengths(feedback)
-    order = _by_size(sizes)
+    totals = sizes.sum(
+        axis=1
+    )  # queries of similar size together need little padding, those without tokens are left out
+    order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
 
     def work(batches: Iterator[tuple[IntArray, Sequence[Tensor]]]) -> None:
         for batch, vectors in batches:
@@ -152,16 +155,10 @@ def cluster_feedback(
             group = order[first : first + _GROUP]
             rows = feedback[group]
             stored = torch.from_numpy(store.vectors(rows[rows >= 0])[0])
-            vectors = torch.split(stored, sizes[group].sum(axis=1).tolist())
+            vectors = torch.split(stored, totals[group].tolist())
             starts = range(0, len(group), _BATCH)
             workers.share([(group[at : at + _BATCH], vectors[at : at + _BATCH]) for at in starts], work)
     return centroids, counts
-
-
-def _by_size(sizes: IntArray) -> IntArray:
-    """Queries that have feedback tokens, most tokens first: similar sizes together need little padding."""
-    totals = sizes.sum(axis=1)
-    return np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
 
 
 def _starts(points: Tensor, sizes: IntArray, settings: CollectiveSettings, seed: int) -> tuple[Tensor, Tensor]:
@@ -187,7 +184,7 @@ def build_centroids(
     labelled: Mapping[str, IntArray] | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> CentroidStore:
+) -> None:
     """Extract the collective centroids of every ranked query; an interrupted run continues with the next block.
 
     Args:
@@ -199,9 +196,37 @@ def build_centroids(
         inputs["labelled"] = labels_used(names)
     kept = {key: value for key, value in settings.as_dict().items() if key not in ("beta", "expansion_scale")}
     kept["labelled_weight"] = 3.0  # a former setting: with it, centroids of earlier versions stay up to date
-    spec = Spec(STAGE, kept, inputs, seed=seed)
-    build(out, spec, lambda space: _write(space, index, ranking, settings, labelled, seed, progress))
-    return CentroidStore(out)
+
+    def write(space: Workspace) -> Mapping[str, Any]:
+        task = progress.start("collecting centroids", len(ranking), "queries")
+        blocks = few = none = 0
+        for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
+            if not space.done(f"{block_name(number)}.vectors.npy"):
+                positives = None
+                if labelled is not None:  # one that is empty is left out
+                    found_rows = (labelled.get(query_id, np.zeros(0, np.int64)) for query_id in query_ids)
+                    positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
+                feedback = choose_feedback(np.asarray(ranked), settings, positives)
+                found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
+                arrays = {
+                    "feedback": feedback.astype(np.int32),
+                    "sigma": found.sigma.numpy(),
+                    "tokens": found.token_ids,
+                    "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole
+                }
+                for part, values in arrays.items():
+                    space.save(f"{block_name(number)}.{part}.npy", values)
+            survivors = (read_part(space.folder, number, "tokens") >= 0).sum(axis=1)
+            few += int((survivors < settings.centroids).sum())
+            none += int((survivors == 0).sum())
+            blocks += 1
+            task.advance(len(query_ids))
+        task.close()
+        StringTable.of(ranking.query_ids).save(space, "queries")
+        counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
+        return {**counts, "with_fewer_centroids": few, "without_centroids": none}
+
+    build(out, Spec(STAGE, kept, inputs, seed=seed), write)
 
 
 def labels_used(labelled: Mapping[str, Sequence[str]]) -> str:
@@ -209,77 +234,7 @@ def labels_used(labelled: Mapping[str, Sequence[str]]) -> str:
     return fingerprint({query: sorted(passages) for query, passages in labelled.items()})
 
 
-class CentroidStore:
-    """Reads finished centroids; nothing is loaded until it is asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manifest = read_manifest(folder, STAGE)
-        if self.manifest.counts.get("block") != BLOCK:
-            raise ArtefactError(f"{folder} was written by another version of colabel; collect again")
-        self.query_ids = StringTable.open(folder, "queries")
-
-    def centroids(self, query_ids: Sequence[str]) -> Centroids:
-        """Centroids of some queries in their order."""
-        vectors, sigma, tokens = (self._gather(query_ids, part) for part in ("vectors", "sigma", "tokens"))
-        return Centroids(torch.from_numpy(vectors), torch.from_numpy(sigma), tokens)
-
-    def feedback(self, query_ids: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Rows of their feedback passages, int32 [queries, f_p], −1 where there are fewer."""
-        return self._gather(query_ids, "feedback")
-
-    def _gather(self, query_ids: Sequence[str], part: str) -> npt.NDArray[Any]:
-        rows = self.query_ids.known_rows(query_ids, f"{self.folder} has to be collected again: it has no query")
-        first = self._block(0, part)  # mapped when needed: half a million queries have a thousand files, each kept open
-        values = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
-        for number in np.unique(rows // BLOCK):
-            here = rows // BLOCK == number
-            values[here] = self._block(int(number), part)[rows[here] % BLOCK]
-        return values
-
-    def _block(self, number: int, part: str) -> npt.NDArray[Any]:
-        return _map(self.folder / f"{block_name(number)}.{part}.npy")
-
-
-def _write(
-    space: Workspace,
-    index: Index,
-    ranking: Ranking,
-    settings: CollectiveSettings,
-    labelled: Mapping[str, IntArray] | None,
-    seed: int,
-    progress: Progress,
-) -> Mapping[str, Any]:
-    task = progress.start("collecting centroids", len(ranking), "queries")
-    blocks = few = none = 0
-    for number, (query_ids, ranked, _) in enumerate(ranking.blocks()):
-        if not space.done(f"{block_name(number)}.vectors.npy"):
-            positives = None
-            if labelled is not None:  # one that is empty is left out
-                found_rows = (labelled.get(query_id, np.zeros(0, np.int64)) for query_id in query_ids)
-                positives = [rows[index.store.lengths(rows) > 0].tolist() for rows in found_rows]
-            feedback = choose_feedback(np.asarray(ranked), settings, positives)
-            found = extract(index, feedback, settings, seed=seed).first(settings.centroids)
-            arrays = {
-                "feedback": feedback.astype(np.int32),
-                "sigma": found.sigma.numpy(),
-                "tokens": found.token_ids,
-                "vectors": found.vectors.numpy(),  # last: its presence says that the block is whole
-            }
-            for part, values in arrays.items():
-                space.save(f"{block_name(number)}.{part}.npy", values)
-        tokens = _map(space.folder / f"{block_name(number)}.tokens.npy")
-        survivors = (tokens >= 0).sum(axis=1)
-        few += int((survivors < settings.centroids).sum())
-        none += int((survivors == 0).sum())
-        blocks += 1
-        task.advance(len(query_ids))
-    task.close()
-    StringTable.of(ranking.query_ids).save(space, "queries")
-    counts = {"queries": len(ranking), "blocks": blocks, "block": BLOCK}
-    return {**counts, "with_fewer_centroids": few, "without_centroids": none}
-
-
-def _map(path: Path) -> npt.NDArray[Any]:
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
+def read_part(folder: Path, number: int, part: str) -> npt.NDArray[Any]:
+    """One of the arrays of a block, mapped from disk."""
+    values = np.load(folder / f"{block_name(number)}.{part}.npy", mmap_mode="r", allow_pickle=False)
     return values.view(np.ndarray) if values.size else np.asarray(values)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import assemble, read_manifest
-from colabel.collective.centroids import Centroids, CentroidStore, build_centroids
+from colabel.collective.centroids import STAGE, Centroids, build_centroids, read_part
 from colabel.collective.expansion import expand, expansion_weights
 from colabel.data import Dataset
 from colabel.data.splits import TRAIN
@@ -41,7 +41,13 @@ _FILE = "knowledge.json"
 
 
 class Knowledge:
-    """An opened knowledge folder."""
+    """An opened knowledge folder.
+
+    Attributes:
+        counts: queries, and how many have fewer centroids than wanted or none.
+        seconds: that the extraction took.
+        labelled_fingerprint: names the labels that were feedback, as :func:`labels_used` does; None where none were.
+    """
 
     def __init__(
         self, folder: Path, index: Index | None = None, open_index: Callable[[Path], Index] = Index.open
@@ -50,41 +56,38 @@ class Knowledge:
         self.split, place, self.settings = _read(folder)
         self.queries = QueryStore(folder / "queries")
         self.ranking = Ranking(folder / "ranking")
-        self._centroids = CentroidStore(folder / "centroids")
+        made = read_manifest(folder / "centroids", STAGE)
+        self.fingerprint, self.counts, self.seconds = made.fingerprint, made.counts, made.seconds
+        self.labelled_fingerprint, self._collected_from = made.inputs.get("labelled"), made.inputs["index"]
         self._place = Path(os.path.normpath(folder.resolve() / place))
         self._index, self._open_index = index, open_index
-        self.fingerprint = self._centroids.manifest.fingerprint
 
     @cached_property
     def index(self) -> Index:
         """The index from which it was collected."""
         index = self._index or self._open_index(self._place)
-        if self._centroids.manifest.inputs["index"] != index.fingerprint:
+        if self._collected_from != index.fingerprint:
             raise ArtefactError(f"{index.folder} is not the index that {self.folder} was collected from; collect again")
         return index
 
-    @property
-    def labelled_fingerprint(self) -> str | None:
-        """Names the labels that were feedback, as :func:`labels_used` does; None where none were."""
-        return self._centroids.manifest.inputs.get("labelled")
-
-    @property
-    def counts(self) -> Mapping[str, Any]:
-        """Queries, and how many have fewer centroids than wanted or none."""
-        return self._centroids.manifest.counts
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the extraction took."""
-        return self._centroids.manifest.seconds
-
     def centroids(self, query_ids: Sequence[str]) -> Centroids:
         """Collective centroids of some queries, [queries, f_e, …]."""
-        return self._centroids.centroids(query_ids)
+        vectors, sigma, tokens = (self._gather(query_ids, part) for part in ("vectors", "sigma", "tokens"))
+        return Centroids(torch.from_numpy(vectors), torch.from_numpy(sigma), tokens)
 
     def feedback(self, query_ids: Sequence[str]) -> npt.NDArray[np.int32]:
         """Rows of their feedback passages, int32 [queries, f_p], −1 where there are fewer."""
-        return self._centroids.feedback(query_ids)
+        return self._gather(query_ids, "feedback")
+
+    def _gather(self, query_ids: Sequence[str], part: str) -> npt.NDArray[Any]:
+        folder, ids, size = self.folder / "centroids", self.ranking.query_ids, int(self.counts["block"])
+        rows = ids.known_rows(query_ids, f"{folder} has to be collected again: it has no query")
+        first = read_part(folder, 0, part)  # when needed: half a million queries have a thousand files, each kept open
+        values = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
+        for number in np.unique(rows // size):
+            here = rows // size == number
+            values[here] = read_part(folder, int(number), part)[rows[here] % size]
+        return values
 
 
 def collect(

@@ -140,7 +140,7 @@ def one_per_document(rows: IntArray, scores: FloatArray, depth: int, ids: String
     return best, values
 
 
-def with_labelled_pieces(rows: npt.NDArray[np.integer], labelled: Iterable[int], ids: StringTable) -> IntArray:
+def with_labelled_pieces(rows: npt.ArrayLike, labelled: Iterable[int], ids: StringTable) -> IntArray:
     """Rows of one query in which every piece of a labelled document is the one that its label stands for."""
     found = np.array(rows, dtype=np.int64)
     if ids.first_rows is not None:

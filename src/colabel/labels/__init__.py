@@ -6,27 +6,3 @@ from colabel.labels.labelling import label
 from colabel.labels.missing import ORDERS, MissingLabel, find_missing, missing_labels
 from colabel.labels.verdict_files import read_review, write_verdicts
 from colabel.labels.verdicts import Applied, Verdict, VerdictStore, apply_verdicts, decide, of_people
-
-__all__ = [
-    "FORMATS",
-    "ORDERS",
-    "Applied",
-    "Flag",
-    "LabelBlock",
-    "Labels",
-    "MissingLabel",
-    "QueryLabels",
-    "Verdict",
-    "VerdictStore",
-    "apply_verdicts",
-    "decide",
-    "export_labels",
-    "find_missing",
-    "label",
-    "missing_labels",
-    "of_people",
-    "open_labels",
-    "probabilities",
-    "read_review",
-    "write_verdicts",
-]

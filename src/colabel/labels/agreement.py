@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -63,11 +62,9 @@ def _agreement(judges: tuple[str, str], first: Mapping[Pair, bool], second: Mapp
     both = sorted(first.keys() & second.keys())
     mine, theirs = [first[pair] for pair in both], [second[pair] for pair in both]
     same = sum(one == other for one, other in zip(mine, theirs, strict=True))
-    kappa = math.nan
-    if len({*mine, *theirs}) > 1:
-        kappa = float(cohen_kappa_score(mine, theirs))
+    kappa = float(cohen_kappa_score(mine, theirs)) if len({*mine, *theirs}) > 1 else None
     right = sum(one and other for one, other in zip(mine, theirs, strict=True))
-    return Agreement(judges, len(both), same, None if math.isnan(kappa) else kappa, sum(mine), right)
+    return Agreement(judges, len(both), same, kappa, sum(mine), right)
 
 
 def alpha(verdicts: Sequence[Verdict]) -> float | None:

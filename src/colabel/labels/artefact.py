@@ -25,6 +25,7 @@ from colabel.artefacts import Manifest, read_manifest
 from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError, DataError, UsageError
 from colabel.index.store import allow_open_files
+from colabel.ranking.rankings import block_name
 
 STAGE = "labels"
 BLOCK = 1024
@@ -126,11 +127,6 @@ class Labels:
 def open_labels(folder: Path | str) -> Labels:
     """Open finished labels."""
     return Labels(Path(folder))
-
-
-def block_name(number: int) -> str:
-    """``block-00000`` and so on."""
-    return f"block-{number:05d}"
 
 
 def read_block(folder: Path, number: int) -> dict[str, npt.NDArray[Any]]:

@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from colabel.errors import ArtefactError, UsageError
 from colabel.labels.artefact import Flag, LabelBlock, Labels, missing_ranks, probabilities
 from colabel.progress import SILENT, Progress, track
 from colabel.types import ScoredPassage
-
-if TYPE_CHECKING:
-    import pyarrow
 
 log = logging.getLogger(__name__)
 
@@ -173,34 +170,27 @@ def _write_parquet(space: Workspace, labels: Labels, blocks: Iterable[LabelBlock
     """One row group per block of queries, so that memory stays that of one block; returns the number of pairs."""
     import pyarrow.parquet
 
-    text, number, yes = pyarrow.string(), pyarrow.float32(), pyarrow.bool_()
-    ids = [("query_id", text), ("passage_id", text)]
-    scores = [("teacher_score", number), ("base_score", number), ("probability", number)]
-    flags = [("labelled", yes), ("feedback", yes), ("hard_negative", yes), ("suspect_rank", pyarrow.int32())]
-    schema, pairs = pyarrow.schema([*ids, *scores, *flags]), 0
+    kinds = dict.fromkeys(("query_id", "passage_id"), pyarrow.string())
+    kinds |= dict.fromkeys(("teacher_score", "base_score", "probability"), pyarrow.float32())
+    kinds |= dict.fromkeys(("labelled", "feedback", "hard_negative"), pyarrow.bool_())
+    schema, pairs = pyarrow.schema(kinds | {"suspect_rank": pyarrow.int32()}), 0
     with space.file("labels.parquet") as path, pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for block in blocks:
-            table = pyarrow.Table.from_arrays(_pair_columns(labels, block, temperature), schema=schema)
+            used = block.rows >= 0
+            teacher, flags = block.teacher[used], block.flags[used]
+            columns = {
+                "query_id": [block.query_ids[place] for place in np.nonzero(used)[0].tolist()],
+                "passage_id": [labels.passage_ids[row] for row in block.rows[used].tolist()],
+                "teacher_score": pyarrow.array(teacher, mask=~np.isfinite(teacher)),  # null where it was not scored
+                "base_score": block.base[used],
+                "probability": probabilities(block.teacher, temperature)[used],
+                **{flag.name.lower(): (flags & flag) != 0 for flag in Flag if flag.name},
+                "suspect_rank": missing_ranks(block.teacher, block.flags)[used],
+            }
+            table = pyarrow.Table.from_pydict(columns, schema=schema)
             writer.write_table(table, row_group_size=max(1, len(table)))
             pairs += len(table)
     return pairs
-
-
-def _pair_columns(labels: Labels, block: LabelBlock, temperature: float) -> list[pyarrow.Array]:
-    """The pairs of a block; the teacher score of a pair that was not scored is null."""
-    import pyarrow
-
-    used = block.rows >= 0
-    teacher, flags = block.teacher[used], block.flags[used]
-    return [
-        pyarrow.array([block.query_ids[place] for place in np.nonzero(used)[0].tolist()], pyarrow.string()),
-        pyarrow.array([labels.passage_ids[row] for row in block.rows[used].tolist()], pyarrow.string()),
-        pyarrow.array(teacher, pyarrow.float32(), mask=~np.isfinite(teacher)),
-        pyarrow.array(block.base[used], pyarrow.float32()),
-        pyarrow.array(probabilities(block.teacher, temperature)[used], pyarrow.float32()),
-        *(pyarrow.array((flags & flag) != 0) for flag in (Flag.LABELLED, Flag.FEEDBACK, Flag.HARD_NEGATIVE)),
-        pyarrow.array(missing_ranks(block.teacher, block.flags)[used], pyarrow.int32()),
-    ]
 
 
 def _write_trec(space: Workspace, labels: Labels, blocks: Iterable[LabelBlock], dataset: Dataset) -> int:

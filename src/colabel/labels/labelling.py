@@ -18,18 +18,19 @@ from colabel.data import Dataset
 from colabel.data.pieces import with_labelled_pieces
 from colabel.data.string_table import StringTable, StringTableBuilder
 from colabel.errors import ArtefactError, DataError, UsageError
-from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, block_name, read_block
+from colabel.labels.artefact import BLOCK, ORIGIN_FILE, PARTS, STAGE, Flag, Labels, read_block
 from colabel.progress import SILENT, Progress
 from colabel.ranking.labelled_pieces import positive_rows
+from colabel.ranking.rankings import block_name
 from colabel.settings import LabelSettings
+from colabel.teachers.guarded import CheckedTeacher
 from colabel.teachers.protocol import Teacher
+from colabel.types import IntArray
 
 if TYPE_CHECKING:
     from colabel.collective.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
-
-IntArray = npt.NDArray[np.int64]
 
 
 class PairChoice(Protocol):
@@ -83,7 +84,24 @@ def label(
     def write(space: Workspace) -> Mapping[str, Any]:
         with space.file(ORIGIN_FILE) as path:
             path.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        return _write(space, knowledge, dataset, settings.candidates, teacher, only, progress)
+        ids, blocks, skipped = StringTableBuilder(), 0, 0
+        left_out = {"skipped_queries": 0, "empty_positives": 0}
+        task = progress.start(f"labelling with {teacher.name}", len(knowledge.ranking), "queries")
+        for ranked in labelled_queries(knowledge, dataset, settings.candidates, left_out):
+            name = block_name(blocks)
+            if not space.done(f"{name}.{PARTS[-1]}.npy"):
+                arrays = _label_block(knowledge, ranked, teacher, only)
+                for part in PARTS:
+                    space.save(f"{name}.{part}.npy", arrays[part])
+            for query_id in ranked.query_ids:
+                ids.append(query_id)
+            task.advance(len(ranked.query_ids) + left_out["skipped_queries"] - skipped)
+            skipped = left_out["skipped_queries"]
+            blocks += 1
+        task.close()
+        ids.finish().save(space, "queries")
+        StringTable.of(knowledge.index.store.ids).save(space, "ids")
+        return _counts(space.folder, blocks) | left_out
 
     counts = build(out, Spec(STAGE, kept, inputs), write).counts
     if counts["skipped_queries"] or counts["empty_positives"]:
@@ -95,36 +113,6 @@ def label(
     return Labels(out)
 
 
-def _write(
-    space: Workspace,
-    knowledge: Knowledge,
-    dataset: Dataset,
-    candidates: int,
-    teacher: Teacher,
-    only: PairChoice | None,
-    progress: Progress,
-) -> Mapping[str, Any]:
-    ids, blocks, skipped = StringTableBuilder(), 0, 0
-    left_out = {"skipped_queries": 0, "empty_positives": 0}
-    task = progress.start(f"labelling with {teacher.name}", len(knowledge.ranking), "queries")
-    for ranked in labelled_queries(knowledge, dataset, candidates, left_out):
-        name = block_name(blocks)
-        if not space.done(f"{name}.{PARTS[-1]}.npy"):
-            arrays = _label_block(knowledge, ranked, teacher, only)
-            for part in PARTS:
-                with space.file(f"{name}.{part}.npy") as path, path.open("wb") as file:
-                    np.save(file, arrays[part], allow_pickle=False)
-        for query_id in ranked.query_ids:
-            ids.append(query_id)
-        task.advance(len(ranked.query_ids) + left_out["skipped_queries"] - skipped)
-        skipped = left_out["skipped_queries"]
-        blocks += 1
-    task.close()
-    ids.finish().save(space, "queries")
-    StringTable.of(knowledge.index.store.ids).save(space, "ids")
-    return _counts(space.folder, blocks) | left_out
-
-
 def _label_block(
     knowledge: Knowledge, ranked: Ranked, teacher: Teacher, only: PairChoice | None
 ) -> dict[str, npt.NDArray[Any]]:
@@ -133,12 +121,7 @@ def _label_block(
     chosen = rows >= 0
     if only is not None:
         chosen &= only(ranked.query_ids, wide, flags)
-    scores = teacher.scores(ranked.query_ids, np.where(chosen, wide, -1))
-    if scores.shape != rows.shape:
-        raise UsageError(
-            f"the teacher '{teacher.name}' gave scores of shape {scores.shape} for candidates of shape {rows.shape}; "
-            "expected one score for each"
-        )
+    scores = CheckedTeacher(teacher).scores(ranked.query_ids, np.where(chosen, wide, -1))
     scores = np.where(chosen, scores, np.where(rows >= 0, np.nan, -np.inf)).astype(np.float32)
     return {"teacher": scores, "base": base, "flags": flags, "rows": rows}
 

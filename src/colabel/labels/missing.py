@@ -197,12 +197,6 @@ def order_values(block: LabelBlock, order: str) -> npt.NDArray[np.float64]:
     return np.where(taking, values, -np.inf)
 
 
-def _margins(block: LabelBlock) -> npt.NDArray[np.float64]:
-    """t − t⁺ of all candidates, float64 [queries, candidates]; NaN where either was not scored."""
-    scores = np.where(np.isfinite(block.teacher), block.teacher, np.nan).astype(np.float64)
-    return scores - best_labelled(block.teacher, block.flags).astype(np.float64)[:, None]
-
-
 def _pairs(labels: Labels, best: npt.NDArray[np.void]) -> list[MissingPair]:
     """The pairs at some places of the blocks, in the order of ``best``."""
     found: dict[int, MissingPair] = {}
@@ -210,7 +204,7 @@ def _pairs(labels: Labels, best: npt.NDArray[np.void]) -> list[MissingPair]:
         wanted = np.flatnonzero(best["block"] == number)
         if not len(wanted):
             continue
-        ranks, margins = missing_ranks(block.teacher, block.flags), _margins(block)
+        ranks, labelled = missing_ranks(block.teacher, block.flags), best_labelled(block.teacher, block.flags)
         for spot in wanted.tolist():
             at = divmod(int(best["place"][spot]), block.rows.shape[1])
             row = int(block.rows[at])
@@ -220,7 +214,7 @@ def _pairs(labels: Labels, best: npt.NDArray[np.void]) -> list[MissingPair]:
                 row=row,
                 teacher_score=float(block.teacher[at]),
                 base_score=float(block.base[at]),
-                margin=float(margins[at]),
+                margin=float(block.teacher[at]) - float(labelled[at[0]]),
                 rank=int(ranks[at]),
                 value=float(best["value"][spot]),
             )
@@ -261,21 +255,18 @@ def explain(knowledge: Knowledge, pairs: Sequence[MissingPair], beta: float, sca
         batch = pairs[start : start + _BATCH]
         query_ids = [pair.query_id for pair in batch]
         centroids = knowledge.centroids(query_ids)
-        lengths = (knowledge.queries.vectors(query_ids) != 0).any(dim=2).sum(dim=1)
-        weights = expansion_weights(centroids.sigma, lengths, beta, scale)
+        weights = expansion_weights(centroids.sigma, knowledge.queries.lengths(query_ids), beta, scale)
         vectors, offsets = knowledge.index.store.vectors([pair.row for pair in batch])
         for place in range(len(batch)):
             passage = torch.from_numpy(vectors[offsets[place] : offsets[place + 1]])
             similarities = (centroids.vectors[place] @ passage.T).amax(dim=1)
-            added = (weights[place] * similarities).tolist()
-            columns = (centroids.sigma[place].tolist(), weights[place].tolist(), similarities.tolist(), added)
-            token_ids = centroids.token_ids[place].tolist()
-            used = [number for number, token in enumerate(token_ids) if token >= 0]
-            pieces = knowledge.index.encoder.tokens([token_ids[number] for number in used])
-            found = [
-                Reason(piece, *(values[number] for values in columns))
-                for number, piece in zip(used, pieces, strict=True)
-            ]
+            added = weights[place] * similarities
+            used = np.flatnonzero(centroids.token_ids[place] >= 0)
+            pieces = knowledge.index.encoder.tokens(centroids.token_ids[place][used].tolist())
+            columns = (
+                values[used].tolist() for values in (centroids.sigma[place], weights[place], similarities, added)
+            )
+            found = [Reason(*one) for one in zip(pieces, *columns, strict=True)]
             reasons.append(tuple(sorted(found, key=lambda reason: -reason.contribution)))
     return reasons
 

@@ -109,12 +109,13 @@ _SAID, _WHY = ("verdict", "grade", "judgment"), ("reason", "reasoning")
 _LONGEST_REASON = 2000
 
 
-def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str) -> list[Verdict]:
+def read_review(table: Any, dataset: Dataset, judge: str) -> list[Verdict]:
     """Verdicts from a table that a person filled in: columns ``query_id``, ``passage_id`` and ``verdict``.
 
     Such a table is what ``colabel missing --out review.tsv`` writes; a .csv that a spreadsheet made of it does as well,
-    and so do rows in memory. Lines without a verdict are left out. A line may name its query by the text alone, in a
-    column ``query``: one that the collection does not have becomes a query of its own.
+    and so does a table in memory (a DataFrame, an Arrow table, dicts, or tuples). Lines without a verdict are left out.
+    A line may name its query by the text alone, in a column ``query``: one that the collection does not have becomes a
+    query of its own.
 
     Two more kinds of file come from programs, umbrela among them: TREC labels (.qrels, .txt, .trec), and .jsonl with
     ``verdict``, ``grade`` or ``judgment``, which may name a pair by its texts, ``query`` and ``passage``.
@@ -123,7 +124,8 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
     if isinstance(table, str | Path):
         file, rows = str(table), _file_rows(Path(table))
     else:
-        file, rows = "rows", enumerate(table, start=1)
+        named = record_rows(table, "verdicts", ("query_id", "passage_id"))
+        file, rows = "rows", enumerate(named, start=1)
     ids: dict[str, str] = {}
     passages: dict[bytes, str] = {}
     found = []
@@ -157,11 +159,6 @@ def read_review(table: Path | str | Iterable[Row], dataset: Dataset, judge: str)
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(" ".join(text.split()).encode("utf-8", "replace"), digest_size=12).digest()
-
-
-def table_rows(rows: Any) -> list[Row]:
-    """A DataFrame, an Arrow table, dicts, or tuples of query id, passage id and verdict, as dicts."""
-    return record_rows(rows, "verdicts", ("query_id", "passage_id"))
 
 
 def user_name() -> str:

@@ -153,23 +153,17 @@ class VerdictStore:
         then = self.last if until is None else until
         stood = f"{_STANDING[:-1]} AND later.id <= ?) AND id <= ?"
         last = f"SELECT max(id) FROM lines WHERE {stood} GROUP BY judge, query_id, passage_id"
-        return self._read(f"SELECT {_COLUMNS} FROM lines WHERE id IN ({last}) ORDER BY id", then, then)
+        found = self._read(f"SELECT {_COLUMNS} FROM lines WHERE id IN ({last}) ORDER BY id", then, then)
+        return [Verdict(**line) for line in found]
 
     def history(self) -> list[dict[str, Any]]:
         """Every line as it was written; ``undoes`` is the number of the verdict that it takes back."""
-        if not self.path.exists():
-            return []
-        with self._reading() as connection:
-            rows = connection.execute(f"SELECT {_COLUMNS}, undoes FROM lines ORDER BY id").fetchall()
-        return [dict(row) for row in rows]
+        return self._read(f"SELECT {_COLUMNS}, undoes FROM lines ORDER BY id")
 
     @property
     def last(self) -> int:
         """The number of the newest line, 0 where there is none; it rises with every verdict of any process."""
-        if not self.path.exists():
-            return 0
-        with self._reading() as connection:
-            return int(connection.execute("SELECT coalesce(max(id), 0) FROM lines").fetchone()[0])
+        return next((int(line["id"]) for line in self._read("SELECT id FROM lines ORDER BY id DESC LIMIT 1")), 0)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -178,11 +172,11 @@ class VerdictStore:
                 self._opened.close()
                 self._opened = None
 
-    def _read(self, text: str, *values: object) -> list[Verdict]:
+    def _read(self, text: str, *values: object) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
         with self._reading() as connection:
-            return [Verdict(**dict(row)) for row in connection.execute(text, values).fetchall()]
+            return [dict(row) for row in connection.execute(text, values).fetchall()]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

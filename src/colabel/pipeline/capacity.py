@@ -195,7 +195,7 @@ def stage_seconds(
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
     compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
-    lessons = 2 if system.learns_scores and not system.unlabelled else 1  # the teacher's and the labels'
+    lessons = 2 if system.teacher and not system.unlabelled else 1  # the teacher's and the labels'
     asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     workers = max(1, recipe.compute.workers) if recipe.compute.engine == "ray" else 1

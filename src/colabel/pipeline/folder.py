@@ -39,7 +39,7 @@ from colabel.labels import (
     open_labels,
     read_review,
 )
-from colabel.labels.verdict_files import new_verdicts, table_rows, user_name
+from colabel.labels.verdict_files import new_verdicts, user_name
 from colabel.pipeline.layout import Layout
 from colabel.pipeline.live import Live, change_live, newest, open_live
 from colabel.pipeline.preflight import learned, noted_recipe, noted_system, run_of, verdict_store
@@ -409,8 +409,7 @@ class Run:
                 empty: none): a DataFrame, dicts or tuples. Or the path of such a file, as :meth:`missing` fills it.
             judge: who judged; default: the user's name.
         """
-        given = rows if isinstance(rows, str | Path) else table_rows(rows)
-        found = read_review(given, self.dataset, judge or user_name())
+        found = read_review(rows, self.dataset, judge or user_name())
         new = new_verdicts(found, self.verdict_store)
         self.verdict_store.add_all(new)
         return len(new)

@@ -176,7 +176,7 @@ def run_stages(do: Stages, system: System) -> RunResult:
     if evaluation is None:
         do.unjudged(data, rankers, system.slug)
     do.relevance(data, both)
-    labels = do.at.labels(system) if system.learns_scores and not system.from_plain else None
+    labels = do.at.labels(system) if system.teacher and not system.from_plain else None
     index = searches.index.folder
     return RunResult(system, data.name, evaluation, student.folder, index, labels, verdict(student.folder))
 

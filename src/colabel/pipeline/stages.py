@@ -44,7 +44,7 @@ from colabel.settings import ComputeSettings, DistilSettings, Recipe
 from colabel.systems import System
 from colabel.systems.students import Sources
 from colabel.teachers import CrossEncoderTeacher, DrawnTeacher, StoredTeacher, Teacher
-from colabel.teachers.guarded import heeding
+from colabel.teachers.guarded import heeding, trusted_rows
 from colabel.train import (
     DevSet,
     Groups,
@@ -62,7 +62,7 @@ from colabel.train import (
 )
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
-from colabel.train.query_lists import Lists, candidate_rows, lessons_for, trusted_rows
+from colabel.train.query_lists import Lists, candidate_rows, lessons_for
 from colabel.train.query_side import train_query_side
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ class Stages:
             "settings": paper_settings(recipe) if system.from_plain else recipe.distil,
             "fit": recipe.fit.unpulled() if system.from_plain else recipe.fit,  # its start is no θ to go back to
             "layers": recipe.train.layers,
-            "smoothing": recipe.labels.smoothing if system.smooths else 0.0,
+            "smoothing": recipe.labels.smoothing if "smoothing" in system.needs else 0.0,
             "hard_scope": "batch" if system.from_plain else "group",
             "about": self._about(system),
         }

@@ -9,7 +9,7 @@ z subtracts the mean and divides by the deviation of a view's scores over the qu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,14 +198,14 @@ def best_weight(values: Mapping[float, float]) -> float:
     return list(values)[max(range(len(curve)), key=lambda place: (smooth[place], -place))]
 
 
-def union(*rankings: IntArray) -> IntArray:
-    """The distinct rows of several rankings [queries, depth], in the order of first appearance, −1 behind them.
+def union(*rankings: Iterable[Sequence[int] | npt.NDArray[np.integer]]) -> IntArray:
+    """The distinct rows of several rankings [queries][depth], in the order of first appearance, −1 behind them.
 
     >>> union(np.array([[3, 1]]), np.array([[1, 2, -1]])).tolist()
     [[3, 1, 2]]
     """
     lines = [
-        list(dict.fromkeys(row for part in parts for row in part.tolist() if row >= 0))
+        list(dict.fromkeys(row for part in parts for row in np.asarray(part).tolist() if row >= 0))
         for parts in zip(*rankings, strict=True)
     ]
     rows = np.full((len(lines), max(map(len, lines), default=0)), -1, dtype=np.int64)

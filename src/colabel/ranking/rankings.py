@@ -9,6 +9,7 @@ run.trec                the same as a TREC run file
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from colabel.artefacts import Manifest, Spec, Workspace, build, fingerprint, rea
 from colabel.data.scored_files import run_line
 from colabel.data.string_table import StringTable
 from colabel.errors import ArtefactError
+from colabel.index.store import allow_open_files
 from colabel.progress import SILENT, Progress
 from colabel.types import FloatArray, Int32Array, IntArray, Mask, ScoredPassage
 
@@ -65,8 +67,14 @@ class Ranking:
     def query(self, query_id: str) -> tuple[Int32Array, FloatArray]:
         """Rows and scores of one query, without the places that are empty."""
         place = int(self.query_ids.known_rows([query_id], f"{self.folder} has no query")[0])
-        rows, scores = (np.asarray(part[place % BLOCK]) for part in _load_block(self.folder, place // BLOCK))
+        rows, scores = (np.asarray(part[place % BLOCK]) for part in self._mapped[place // BLOCK])
         return rows[rows >= 0], scores[rows >= 0]
+
+    @cached_property
+    def _mapped(self) -> list[tuple[Int32Array, FloatArray]]:
+        """Rows and scores of all blocks, on disk; their files stay open."""
+        allow_open_files(2 * self._blocks + 256)
+        return [_load_block(self.folder, number) for number in range(self._blocks)]
 
     def run(self) -> dict[str, dict[str, float]]:
         """Query id → passage id → score, for measuring."""

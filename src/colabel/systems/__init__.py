@@ -17,21 +17,3 @@ from colabel.systems.registry import (
     student_of,
     systems_of,
 )
-
-__all__ = [
-    "DEFAULT_LESSON",
-    "LESSONS",
-    "OWN",
-    "REGISTRY",
-    "SLUGS",
-    "TEACHERS",
-    "System",
-    "collective_slug",
-    "default_slugs",
-    "for_student",
-    "named_teacher",
-    "parse_system",
-    "repeated_in",
-    "student_of",
-    "systems_of",
-]

@@ -48,7 +48,6 @@ class System:
         betas: of a family: the β of its default members; empty for a system without β.
         beta: β of a member; None in others, and where it is still to be tuned.
         rerank: whether a search-time system only ranks the passages of its first search again.
-        teacher: makes the teacher whose scores its student learns; None: hard labels.
         query_side: whether its student trains the query encoder alone, and searches θ's own index.
         ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
         unlabelled: whether it sees no label and no query but those of test, which only measure it.
@@ -59,9 +58,9 @@ class System:
     slug: str
     name: str
     about: str
-    group: Group
     needs: frozenset[Need] = frozenset()
     teacher_name: str = ""
+    group: Group = "distilled"
     seeded: bool = True
     default: bool = True
     repeated: bool = False
@@ -69,7 +68,6 @@ class System:
     beta: float | None = None
     tuned: bool = False
     rerank: bool = False
-    teacher: Callable[[Sources], Teacher] | None = None
     query_side: bool = False
     ceiling: bool = False
     unlabelled: bool = False
@@ -109,19 +107,14 @@ class System:
         return self.student and "plain" in self.needs
 
     @property
-    def learns_scores(self) -> bool:
-        """Whether its student learns a teacher's scores, and not hard labels."""
-        return self.teacher is not None
+    def teacher(self) -> Callable[[Sources], Teacher] | None:
+        """Makes the teacher whose scores its student learns; None: hard labels."""
+        return students.MAKERS.get(self.teacher_name)
 
     @property
     def asked_directly(self) -> bool:
         """Whether its teacher scores any passage from stored vectors, so that a student asks it in every step."""
         return "vectors" in self.needs and not self.needs_cross_encoder
-
-    @property
-    def smooths(self) -> bool:
-        """Whether a share ε of its hard labels is spread evenly."""
-        return self.student and "smoothing" in self.needs
 
     @property
     def needs_cross_encoder(self) -> bool:
@@ -153,13 +146,13 @@ _ONE, _ALL = (2.67, 2.5), (16.0, 8.0)
 _BETAS = ("0.5", "1", TUNED)
 
 REGISTRY: tuple[System, ...] = (
-    System("bm25", "BM25", "words alone, no model", "baseline", seeded=False),
+    System("bm25", "BM25", "words alone, no model", group="baseline", seeded=False),
     System(
         "zero-shot",
         "plain encoder, untrained",
         "late interaction with the encoder as it is before any training",
-        "baseline",
         frozenset({"plain"}),
+        group="baseline",
         seeded=False,
     ),
     System(
@@ -167,45 +160,41 @@ REGISTRY: tuple[System, ...] = (
         "ColBERT (θ)",
         "θ: late interaction trained on the visible labels with BM25's negatives (or a trained model taken as it is); "
         "the start of its students and the source of their hard negatives",
-        "hard labels",
         frozenset({"theta"}),
+        group="hard labels",
         repeated=True,
     ),
     System(
         "colbert-hn",
         "ColBERT-HN",
         "θ trained on with the visible labels and negatives from its own top passages; no teacher",
-        "hard labels",
         frozenset({"theta"}),
         "hard",
+        group="hard labels",
         repeated=True,
     ),
     System(
         "smoothing",
         "uniform smoothing",
         "as ColBERT-HN, with a share ε of every label spread evenly over the passages of a query",
-        "hard labels",
         frozenset({"theta", "smoothing"}),
         "uniform",
+        group="hard labels",
     ),
     System(
         "self-kd",
         "Self-KD",
         "a student of θ that learns θ's own scores φ",
-        "distilled",
         frozenset({"theta", "vectors"}),
         "self",
-        teacher=students.self_distillation,
         repeated=True,
     ),
     System(
         "ce-kd",
         "KD, one cross-encoder",
         "a student of θ that learns the scores of one cross-encoder",
-        "distilled",
         frozenset({"theta", "cross-encoder"}),
         "cross-encoder",
-        teacher=students.cross_encoder,
         repeated=True,
         paper=_ONE,
     ),
@@ -213,10 +202,8 @@ REGISTRY: tuple[System, ...] = (
         "ce3-kd",
         "KD, ensemble of cross-encoders",
         "a student of θ that learns the mean score of all cross-encoders",
-        "distilled",
         frozenset({"theta", "cross-encoders"}),
         "ensemble",
-        teacher=students.ensemble,
         paper=_ALL,
     ),
     System(
@@ -224,16 +211,16 @@ REGISTRY: tuple[System, ...] = (
         "ColBERT-PRF ranker",
         "θ, not trained further: at search time the query is expanded with the collective centroids of its own top "
         "f_p passages and searched again",
-        "search time",
         frozenset({"theta"}),
+        group="search time",
         betas=_BETAS,
     ),
     System(
         "colbert-prf-rerank",
         "ColBERT-PRF re-ranker",
         "θ, not trained further: the query is expanded likewise, but only ranks the passages of its first search again",
-        "search time",
         frozenset({"theta"}),
+        group="search time",
         betas=_BETAS,
         rerank=True,
         default=False,  # it differs from the ranker only beyond the first places
@@ -243,10 +230,8 @@ REGISTRY: tuple[System, ...] = (
         "collective self-KD",
         "a student of θ that learns collective scores: φ and β times how well a passage matches the collective "
         "centroids of the training query; its search costs what θ's does",
-        "distilled",
         frozenset({"theta", "vectors", "knowledge"}),
         "collective",
-        teacher=students.collective,
         betas=_BETAS,
         repeated=True,
     ),
@@ -254,9 +239,9 @@ REGISTRY: tuple[System, ...] = (
         "hn-query",
         "ColBERT-HN, query side",
         "θ's query encoder trained on with the visible labels against lists of candidates; passages stay as indexed",
-        "hard labels",
         frozenset({"theta"}),
         "hard-query",
+        group="hard labels",
         query_side=True,
     ),
     System(
@@ -264,10 +249,8 @@ REGISTRY: tuple[System, ...] = (
         "two-view student",
         "θ's query encoder trained on with the visible labels and what vectors and words say of all other candidates; "
         "passages stay as indexed",
-        "distilled",
         frozenset({"theta", "vectors", "knowledge"}),
         "views",
-        teacher=students.views,
         query_side=True,
         repeated=True,
     ),
@@ -276,10 +259,8 @@ REGISTRY: tuple[System, ...] = (
         "collective self-KD, query side",
         "θ's query encoder trained on with the visible labels and collective scores of all other candidates; passages "
         "stay as indexed",
-        "distilled",
         frozenset({"theta", "vectors", "knowledge"}),
         "collective",
-        teacher=students.collective,
         query_side=True,
         default=False,
     ),
@@ -288,10 +269,8 @@ REGISTRY: tuple[System, ...] = (
         "KD, one cross-encoder, query side",
         "θ's query encoder trained on with the visible labels and a cross-encoder's scores of all other candidates; "
         "passages stay as indexed",
-        "distilled",
         frozenset({"theta", "cross-encoder"}),
         "cross-encoder",
-        teacher=students.cross_encoder,
         query_side=True,
         default=False,
     ),
@@ -300,10 +279,8 @@ REGISTRY: tuple[System, ...] = (
         "MaxRep student, query side",
         "θ's query encoder trained on with the visible labels and one-shot labels: the nearest passages of a labelled "
         "one, by BM25; passages stay as indexed",
-        "distilled",
         frozenset({"theta"}),
         "maxrep",
-        teacher=students.neighbours,
         query_side=True,
         default=False,
     ),
@@ -311,9 +288,9 @@ REGISTRY: tuple[System, ...] = (
         "ceiling",
         "ceiling: all labels, query side",
         "θ's query encoder trained on with the hidden labels as well: what a perfect teacher would reach. No product",
-        "hard labels",
         frozenset({"theta"}),
         "hard-ceiling",
+        group="hard labels",
         query_side=True,
         ceiling=True,
         default=False,
@@ -323,10 +300,8 @@ REGISTRY: tuple[System, ...] = (
         "bootstrapped, no labels",
         "the plain encoder's query side trained on queries made of the passages, as a run without any label does; "
         "passages stay as indexed",
-        "distilled",
         frozenset({"vectors", "knowledge"}),
         "bootstrap",
-        teacher=students.views,
         query_side=True,
         default=False,
         unlabelled=True,
@@ -335,37 +310,31 @@ REGISTRY: tuple[System, ...] = (
         "hybrid",
         "hybrid θ (with BM25)",
         "θ and BM25 together, standardised per query; the weight of BM25 is fitted on dev",
-        "search time",
         frozenset({"theta"}),
+        group="search time",
         hybrid_of="colbert",
     ),
     System(
         "mixed",
         "mixed (collective and cross-encoder)",
         "a student of θ that learns collective scores mixed with those of a cross-encoder",
-        "distilled",
         frozenset({"theta", "vectors", "knowledge", "cross-encoder"}),
         "mixed",
-        teacher=students.mixed,
     ),
     System(
         "scores-kd",
         "KD, file of scores",
         "a student of θ that learns the scores of a file",
-        "distilled",
         frozenset({"theta", "scores"}),
         "scores",
-        teacher=students.score_file,
         default=False,
     ),
     System(
         "own-kd",
         "KD, a teacher of your own",
         "a student of θ that learns the scores of a teacher object given in Python",
-        "distilled",
         frozenset({"theta"}),
         "own",
-        teacher=students.own,
         default=False,
     ),
     System(
@@ -373,10 +342,8 @@ REGISTRY: tuple[System, ...] = (
         "KD, one cross-encoder, as the paper",
         "one cross-encoder's scores learned as the paper trains such rows: from the plain encoder, on pairs with "
         "BM25's negatives, with the paper's loss",
-        "distilled",
         frozenset({"plain", "bm25", "cross-encoder"}),
         "cross-encoder",
-        teacher=students.cross_encoder,
         default=False,
         paper=_ONE,
     ),
@@ -384,10 +351,8 @@ REGISTRY: tuple[System, ...] = (
         "ce3-kd-paper",
         "KD, ensemble, as the paper",
         "the mean score of all cross-encoders learned as the paper trains such rows",
-        "distilled",
         frozenset({"plain", "bm25", "cross-encoders"}),
         "ensemble",
-        teacher=students.ensemble,
         default=False,
         paper=_ALL,
     ),
@@ -401,14 +366,6 @@ SLUGS = tuple(f"{entry.slug}-B" if entry.betas else entry.slug for entry in REGI
 """All names; B stands for a number, β, or for 'tuned'."""
 OWN = "own"
 """Stands for a teacher object, which only Python can give."""
-TEACHERS = tuple(
-    dict.fromkeys(
-        entry.teacher_name
-        for entry in REGISTRY
-        if entry.learns_scores and not entry.unlabelled and entry.teacher_name != OWN
-    )
-)
-"""What ``label --teacher`` calls the teachers."""
 LESSONS = tuple(
     dict.fromkeys(
         entry.teacher_name
@@ -417,6 +374,8 @@ LESSONS = tuple(
     )
 )
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
+TEACHERS = tuple(name for name in LESSONS if name in students.MAKERS)
+"""What ``label --teacher`` calls the teachers."""
 _HYBRID = "hybrid-"
 THETA, COLLECTIVE = "colbert", "collective"
 DEFAULT_LESSON = "views"
@@ -482,7 +441,7 @@ def for_student(recipe: Recipe, system: System) -> Recipe:
 
 def named_teacher(name: str, sources: Sources) -> Teacher:
     """The teacher that ``label --teacher`` names, one of ``TEACHERS``."""
-    return next(one.teacher for one in REGISTRY if one.teacher_name == name and one.teacher is not None)(sources)
+    return students.MAKERS[name](sources)
 
 
 def collective_slug(beta: float) -> str:

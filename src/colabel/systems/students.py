@@ -1,4 +1,4 @@
-"""How the teacher of each system is made: one small function per teacher, named in the registry.
+"""How the teacher of each system is made: one small function per teacher, by its name.
 
 Libraries are imported where they are needed, so that asking the registry for names stays cheap.
 """
@@ -119,3 +119,18 @@ def own(sources: Sources) -> Teacher:
     if sources.own is None:
         raise UsageError("the teacher of this run is an object of Python; give it again: run(…, teacher=OBJECT)")
     return sources.own
+
+
+MAKERS: dict[str, Callable[[Sources], Teacher]] = {
+    "self": self_distillation,
+    "cross-encoder": cross_encoder,
+    "ensemble": ensemble,
+    "collective": collective,
+    "views": views,
+    "bootstrap": views,
+    "maxrep": neighbours,
+    "mixed": mixed,
+    "scores": score_file,
+    "own": own,
+}
+"""By the name of the teacher, as ``run --teacher`` calls it."""

@@ -6,15 +6,3 @@ from colabel.teachers.cross_encoder import CrossEncoderTeacher
 from colabel.teachers.protocol import Teacher
 from colabel.teachers.score_file import ScoreFileTeacher
 from colabel.teachers.stored import DrawnTeacher, StoredTeacher
-
-__all__ = [
-    "CollectiveTeacher",
-    "CrossEncoderTeacher",
-    "DrawnTeacher",
-    "MeanTeacher",
-    "MixedTeacher",
-    "ScoreFileTeacher",
-    "SelfTeacher",
-    "StoredTeacher",
-    "Teacher",
-]

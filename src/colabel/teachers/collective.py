@@ -10,7 +10,8 @@ from colabel.collective.knowledge import Knowledge
 from colabel.encode import QueryStore
 from colabel.errors import SettingsError
 from colabel.index import Index
-from colabel.teachers.protocol import FloatArray, IntArray, Knows
+from colabel.teachers.protocol import Knows
+from colabel.types import FloatArray, IntArray
 
 
 class CollectiveTeacher:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from colabel.artefacts import fingerprint
 from colabel.errors import UsageError
-from colabel.teachers.protocol import FloatArray, IntArray, Knows, Teacher
+from colabel.teachers.protocol import Knows, Teacher
+from colabel.types import FloatArray, IntArray
 
 _Scores = npt.NDArray[np.float64]
 _Known = npt.NDArray[np.bool_]

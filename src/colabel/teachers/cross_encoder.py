@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from colabel.artefacts import fingerprint, folder_lock, write_json
+from colabel.artefacts import Workspace, fingerprint, folder_lock, write_json
 from colabel.artefacts.arrays import ROW_BITS, Keys, PairTable, pair_keys
 from colabel.data import Dataset
 from colabel.encode.colbert import choose_device
@@ -70,8 +69,7 @@ class CrossEncoderTeacher:
                 "queries": fingerprint(list(dataset.queries.items())),
             }
         )
-        self._cache_folder = None if cache is None else cache / self.fingerprint
-        self._cache = None if self._cache_folder is None else PairCache(self._cache_folder)
+        self._cache = None if cache is None else PairCache(cache / self.fingerprint)
 
     @cached_property
     def _model(self) -> PairModel:
@@ -94,8 +92,7 @@ class CrossEncoderTeacher:
         wanted, places = np.unique(keys[candidate], return_inverse=True)
         result = np.full(rows.shape, -np.inf, dtype=np.float32)
         if len(wanted):
-            folder = self._cache_folder
-            with contextlib.nullcontext() if folder is None else folder_lock(folder):
+            with contextlib.nullcontext() if self._cache is None else folder_lock(self._cache.folder):
                 result[candidate] = self._score_pairs(wanted)[places]
         return result
 
@@ -107,7 +104,6 @@ class CrossEncoderTeacher:
         """
         scores = np.full(len(keys), np.nan, dtype=np.float32)
         if self._cache is not None:
-            self._cache.load()
             scores = self._cache.look_up(keys)
         if not np.isnan(scores).any():
             return scores
@@ -123,8 +119,9 @@ class CrossEncoderTeacher:
         task.advance(len(keys) - sum(map(len, asked)))
         unsaved: list[int] = []
         saved = time.perf_counter()
+        here = ((number, self._model.predict(batch.pairs)) for number, batch in enumerate(wanted))
         try:
-            for number, values in self._predicted(wanted):
+            for number, values in here if self._predictor is None else self._predictor.predict(wanted):
                 places = asked[number]
                 scores[places] = self._finite(values, keys[places])
                 unsaved += places
@@ -141,18 +138,14 @@ class CrossEncoderTeacher:
         if self._cache is not None and len(keys):
             self._cache.add(keys, scores, seconds)
 
-    def _predicted(self, batches: Iterable[PairBatch]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """The number of each batch and its scores, computed here or by the predictor."""
-        if self._predictor is not None:
-            return self._predictor.predict(batches)
-        return ((number, self._model.predict(batch.pairs)) for number, batch in enumerate(batches))
-
     def _name(self, keys: Keys) -> str:
         """The first pairs of a batch, for error messages."""
-        first = keys[:_NAMED].tolist()
-        pairs = [f"({self._query_ids[key >> 32]}, {self._passages.ids[key & ROW_BITS]})" for key in first]
+        pairs = ["({}, {})".format(*self._ids(key)) for key in keys[:_NAMED].tolist()]
         more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         return f"the pairs {', '.join(pairs)}{more}"
+
+    def _ids(self, key: int) -> tuple[str, str]:
+        return self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]
 
     def _texts(self, keys: Keys) -> tuple[list[str], list[str], list[int]]:
         """Query, passage and number of tokens of each pair; each distinct text is tokenised once."""
@@ -168,8 +161,7 @@ class CrossEncoderTeacher:
 
     def _finite(self, scores: npt.NDArray[np.float32], keys: Keys) -> npt.NDArray[np.float32]:
         if not np.isfinite(scores).all():
-            key = int(keys[int(np.flatnonzero(~np.isfinite(scores))[0])])
-            query_id, passage_id = self._query_ids[key >> 32], self._passages.ids[key & ROW_BITS]
+            query_id, passage_id = self._ids(int(keys[~np.isfinite(scores)][0]))
             raise DataError(
                 f"the cross-encoder gives no finite score for query '{query_id}', passage '{passage_id}'; its weights "
                 "are damaged or overflow in half precision"
@@ -185,47 +177,31 @@ class PairCache:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts = 0
-        self._added: list[np.ndarray] = []
+        self.folder = folder
+        self._taken = 0
         self._table = PairTable(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
-    def load(self) -> None:
-        """Read the parts that were written since the last call."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self._folder.glob(".tmp-*"):
+    def look_up(self, keys: Keys) -> npt.NDArray[np.float32]:
+        """Scores float32 of pair keys, NaN where a pair is not there; parts written since the last call are read."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".tmp-*"):
             leftover.unlink()
-        parts, self._added = self._added, []
-        while (path := self._part(self._parts)).exists():
-            parts.append(_read(path))
-            self._parts += 1
+        parts = [_read(path) for path in self._parts()[self._taken :]]
         if parts:
-            pairs = np.concatenate(parts)
-            keys = pair_keys(pairs["query"].astype(np.int64), pairs["row"].astype(np.int64))
-            known = self._table
-            self._table = PairTable.of(
-                np.concatenate([known.keys, keys]), np.concatenate([known.values, pairs["score"]])
-            )
-
-    def look_up(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Scores float32 of pair keys, NaN where a pair is not there."""
+            pairs, known = np.concatenate(parts), self._table
+            found = pair_keys(pairs["query"].astype(np.int64), pairs["row"].astype(np.int64))
+            values = np.concatenate([known.values, pairs["score"]])
+            self._table = PairTable.of(np.concatenate([known.keys, found]), values)
+            self._taken += len(parts)
         return self._table.look_up(keys)
 
-    def add(self, keys: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], seconds: float) -> None:
-        """Write pairs as the next part, whole or not at all, and note what they took; ``load`` makes them available."""
+    def add(self, keys: Keys, scores: npt.NDArray[np.float32], seconds: float) -> None:
+        """Write pairs as the next part, whole or not at all, and note what they took."""
         pairs = np.empty(len(keys), dtype=_PAIR)
         pairs["query"], pairs["row"], pairs["score"] = keys >> 32, keys & ROW_BITS, scores
-        final = self._part(self._parts)
-        temporary = final.with_name(f".tmp-{final.name}")
-        with temporary.open("wb") as file:
-            np.save(file, pairs, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(final)
-        self._parts += 1
-        self._added.append(pairs)
+        Workspace(self.folder).save(f"part-{len(self._parts()):05d}.npy", pairs)
         before = self._spent()
-        write_json(self._folder / _SPENT_FILE, {"pairs": before[0] + len(keys), "seconds": before[1] + seconds})
+        write_json(self.folder / _SPENT_FILE, {"pairs": before[0] + len(keys), "seconds": before[1] + seconds})
 
     @property
     def seconds_per_pair(self) -> float | None:
@@ -235,13 +211,13 @@ class PairCache:
 
     def _spent(self) -> tuple[int, float]:
         try:
-            kept = json.loads((self._folder / _SPENT_FILE).read_text(encoding="utf-8"))
+            kept = json.loads((self.folder / _SPENT_FILE).read_text(encoding="utf-8"))
             return int(kept["pairs"]), float(kept["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0, 0.0
 
-    def _part(self, number: int) -> Path:
-        return self._folder / f"part-{number:05d}.npy"
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("part-*.npy"))
 
 
 def _read(path: Path) -> np.ndarray:

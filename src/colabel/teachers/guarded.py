@@ -10,7 +10,8 @@ import numpy as np
 from colabel.artefacts import fingerprint
 from colabel.data import Dataset
 from colabel.errors import UsageError
-from colabel.teachers.protocol import FloatArray, IntArray, Knows, Teacher
+from colabel.teachers.protocol import Knows, Teacher
+from colabel.types import FloatArray, IntArray
 
 _KNOWS = ("any", "candidates", "drawn")
 
@@ -64,12 +65,9 @@ class JudgedTeacher:
     """A teacher that gives no probability to passages which people found not relevant: their score is −∞."""
 
     def __init__(self, teacher: Teacher, dataset: Dataset) -> None:
-        held = sorted(dataset.trusted.items())
-        ids = dataset.passages.ids
-        self._rows = {query: ids.all_of(ids.rows(passages)) for query, passages in held}
-        self._teacher = teacher
+        self._rows, self._teacher = trusted_rows(dataset), teacher
         self.name, self.knows = teacher.name, teacher.knows
-        self.fingerprint = fingerprint({"teacher": teacher.fingerprint, "trusted": held})
+        self.fingerprint = fingerprint({"teacher": teacher.fingerprint, "trusted": sorted(dataset.trusted.items())})
 
     def scores(self, query_ids: Sequence[str], rows: IntArray) -> FloatArray:
         """Scores float32 [queries, count]."""
@@ -78,6 +76,13 @@ class JudgedTeacher:
             if query_id in self._rows:
                 found[place, np.isin(rows[place], self._rows[query_id])] = -np.inf
         return found
+
+
+def trusted_rows(dataset: Dataset) -> dict[str, list[int]]:
+    """Query id → rows of the passages that people found not relevant."""
+    ids = dataset.passages.ids
+    found = {query: ids.all_of(ids.rows(sorted(held))) for query, held in dataset.trusted.items()}
+    return {query: rows[rows >= 0].tolist() for query, rows in found.items()}
 
 
 def heeding(teacher: Teacher, dataset: Dataset) -> Teacher:

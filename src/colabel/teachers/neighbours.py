@@ -8,15 +8,14 @@ The labels of MacAvaney and Soldaini (SIGIR 2023), as a row to compare with; it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
-import torch
 
 from colabel.artefacts import fingerprint
 from colabel.index import Index
 from colabel.ranking.bm25 import Bm25
-from colabel.teachers.protocol import FloatArray, IntArray, Knows
+from colabel.teachers.protocol import Knows
+from colabel.types import FloatArray, IntArray
 
 NEAREST = 128
 _WORDS = 1000  # of a labelled passage, as a BM25 query: all of them
@@ -26,30 +25,25 @@ class NeighbourTeacher:
     """Scores fall linearly over the nearest passages of each label; all others have 0.
 
     Args:
+        words: BM25, which finds the neighbours.
         positives: query id → rows of its labelled passages.
-        by: whether BM25 or MaxSim finds the neighbours.
     """
 
     name = "maxrep"
     knows: Knows = "any"
 
     def __init__(
-        self,
-        index: Index,
-        words: Bm25,
-        positives: Mapping[str, Sequence[int]],
-        *,
-        by: Literal["words", "vectors"] = "words",
-        nearest: int = NEAREST,
+        self, index: Index, words: Bm25, positives: Mapping[str, Sequence[int]], *, nearest: int = NEAREST
     ) -> None:
-        self.index, self.words, self.positives, self.by, self.nearest = index, words, positives, by, nearest
-        parts = [index.fingerprint, words.fingerprint, by, nearest]
+        self.words, self.positives, self.nearest = words, positives, nearest
+        parts = [index.fingerprint, words.fingerprint, "words", nearest]
         self.fingerprint = fingerprint(["maxrep", *parts, {query: sorted(rows) for query, rows in positives.items()}])
 
     def scores(self, query_ids: Sequence[str], rows: IntArray) -> FloatArray:
         """Scores float32 [queries, candidates] from 0 to 1; −∞ where a row is −1."""
         labelled = sorted({row for query in query_ids for row in self.positives.get(query, ())})
-        near = dict(zip(labelled, self._neighbours(labelled), strict=True))
+        telling = self.words.telling_words([[row] for row in labelled], _WORDS)
+        near = dict(zip(labelled, self.words.rank_words(telling, self.nearest), strict=True))
         found = np.zeros(rows.shape, dtype=np.float32)
         for place, query in enumerate(query_ids):
             for label in self.positives.get(query, ()):
@@ -59,11 +53,3 @@ class NeighbourTeacher:
                 found[place] = np.maximum(found[place], line)
         found[rows < 0] = -np.inf
         return found
-
-    def _neighbours(self, labelled: Sequence[int]) -> IntArray:
-        if not labelled:
-            return np.empty((0, self.nearest), dtype=np.int64)
-        if self.by == "words":
-            return self.words.rank_words(self.words.telling_words([[row] for row in labelled], _WORDS), self.nearest)
-        queries = (torch.from_numpy(self.index.store.vectors([row])[0])[None] for row in labelled)
-        return np.concatenate([self.index.search(one, self.nearest)[0] for one in queries]).astype(np.int64)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
+from colabel.types import FloatArray, IntArray
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
 Knows = Literal["any", "candidates", "drawn"]
 
 

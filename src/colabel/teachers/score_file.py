@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from array import array
 from collections.abc import Sequence
@@ -62,16 +63,11 @@ class ScoreFileTeacher:
 
     def _read(self, passages: StringTable, progress: Progress) -> PairTable:
         keys, values = array("q"), array("f")
-        rows: dict[str, int] = {}
+        row_of = functools.lru_cache(_REMEMBERED)(passages.row)
         unknown, example = 0, ""
         records = read_scores(self.path, ranks=False)
         for score, _, line, _ in track(records, progress, f"reading {self.path.name}", None, "scores"):
-            number = self._numbers.get(score.query_id, -1)
-            row = rows.get(score.passage_id)
-            if row is None:
-                if len(rows) == _REMEMBERED:
-                    rows.clear()
-                row = rows[score.passage_id] = passages.row(score.passage_id)
+            number, row = self._numbers.get(score.query_id, -1), row_of(score.passage_id)
             if number >= 0 and row >= 0:
                 keys.append(number << 32 | row)
                 values.append(score.score)

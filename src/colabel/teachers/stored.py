@@ -13,7 +13,8 @@ import numpy.typing as npt
 from colabel.artefacts import fingerprint
 from colabel.artefacts.arrays import PairTable, pair_keys
 from colabel.errors import DataError
-from colabel.teachers.protocol import FloatArray, IntArray, Knows, Teacher
+from colabel.teachers.protocol import Knows, Teacher
+from colabel.types import FloatArray, IntArray
 
 
 class StoredLabels(Protocol):

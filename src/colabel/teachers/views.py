@@ -35,7 +35,8 @@ from colabel.maxsim import fold_weights
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.hybrid import standardise
 from colabel.ranking.labelled_pieces import positive_rows
-from colabel.teachers.protocol import FloatArray, IntArray, Knows
+from colabel.teachers.protocol import Knows
+from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 

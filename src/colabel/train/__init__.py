@@ -8,32 +8,3 @@ from colabel.train.exports import describe_collective, export_pylate
 from colabel.train.groups import Candidates, DrawnPairs, Groups, candidates_from_ranking, draw_groups, groups_for
 from colabel.train.loop import check_batch, check_device, choose_precision
 from colabel.train.models import TrainedModel, distil, open_model, train_theta
-
-__all__ = [
-    "EVALUATE_DEPTH",
-    "Candidates",
-    "DevSet",
-    "DrawnPairs",
-    "Groups",
-    "RerankQuality",
-    "TrainedModel",
-    "candidates_from_ranking",
-    "check_batch",
-    "check_device",
-    "choose_precision",
-    "describe_collective",
-    "dev_set",
-    "distil",
-    "draw_groups",
-    "export_pylate",
-    "groups_for",
-    "is_main_process",
-    "main_process_first",
-    "open_model",
-    "read_log",
-    "rerank_quality",
-    "share_of_layers",
-    "split_layers",
-    "train_cross_encoder",
-    "train_theta",
-]

@@ -21,7 +21,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as Arguments
 
-from colabel.artefacts import write_json
+from colabel.artefacts import write_json, write_text
 from colabel.artefacts.build import sync
 from colabel.errors import TrainingError
 from colabel.measures import mean_values
@@ -51,9 +51,7 @@ class RunLog(TrainerCallback):
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Go on at the save point: keep the lines up to it."""
         kept = [line for line in read_log(self._path) if state.global_step and line["step"] <= state.global_step]
-        temporary = self._path.with_name(f".tmp-{self._path.name}")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(self._path)
+        write_text(self._path, "".join(json.dumps(line) + "\n" for line in kept))
         self._task.advance(state.global_step)
 
     def on_step_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -182,7 +182,9 @@ class PairLoss(torch.nn.Module):
         queries, passages = inputs
         pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
         places, parts = [], []
-        for batch in length_batches(self._lengths(pairs), _TOGETHER):
+        counts = (self._reader.count_tokens(texts) for texts in zip(*pairs, strict=True))
+        lengths = [self._reader.pair_length(*both) for both in zip(*counts, strict=True)]
+        for batch in length_batches(lengths, _TOGETHER):  # short pairs are not padded to the longest of the step
             chosen = [pairs[place] for place in batch]
             features = self.model.preprocess(chosen, prompt=prompt, task=task, processing_kwargs=self._reader.options)
             parts.append(self.model(batch_to_device(features, self.model.device))["scores"].view(-1).float())
@@ -190,11 +192,6 @@ class PairLoss(torch.nn.Module):
         order = torch.tensor(places, device=parts[0].device).argsort()
         scores = torch.cat(parts)[order].view(len(queries), -1)
         return torch.nn.functional.cross_entropy(scores, scores.new_zeros(len(scores), dtype=torch.long))
-
-    def _lengths(self, pairs: list[tuple[str, str]]) -> list[int]:
-        """Tokens of each pair, so that short pairs are not padded to the longest of the whole batch."""
-        queries, passages = (self._reader.count_tokens(texts) for texts in zip(*pairs, strict=True))
-        return [self._reader.pair_length(*counts) for counts in zip(queries, passages, strict=True)]
 
 
 def train_pairs(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from colabel.artefacts import fingerprint
 from colabel.data import Dataset
 from colabel.data.splits import DEV, stable_fraction
+from colabel.data.string_table import StringTable
 from colabel.encode import Encoder
 from colabel.errors import DataError
 from colabel.maxsim import score_candidates
@@ -58,14 +59,7 @@ class DevSet:
         queries = encoder.encode_queries([self.dataset.queries[query_id] for query_id in self.query_ids])
         places = np.where(self.rows >= 0, np.searchsorted(wanted, self.rows), -1).astype(np.int64)
         scores = score_candidates(queries.vectors, passages.vectors, passages.offsets, places).numpy()
-        run = {
-            query_id: {
-                self.dataset.passages.ids[row]: float(score)
-                for row, score in zip(line.tolist(), values.tolist(), strict=True)
-                if row >= 0
-            }
-            for query_id, line, values in zip(self.query_ids, self.rows, scores, strict=True)
-        }
+        run = _run(self.query_ids, self.dataset.passages.ids, self.rows, scores)
         return measure_run(self.labels, run, measures, relevant_from=self.dataset.relevant_from)
 
 
@@ -145,12 +139,8 @@ def rerank_quality(
             continue
         chosen = [query_ids[place] for place in places]
         top = np.asarray(rows[places, :depth], dtype=np.int64)
-        given = teacher.scores(chosen, top)
-        for query_id, line, old, new in zip(chosen, top, scores[places, :depth], given, strict=True):
-            kept = line >= 0
-            names = [ranking.passage_ids[int(row)] for row in line[kept]]
-            before[query_id] = dict(zip(names, old[kept].tolist(), strict=True))
-            after[query_id] = dict(zip(names, _complete(new[kept]).tolist(), strict=True))
+        before |= _run(chosen, ranking.passage_ids, top, scores[places, :depth])
+        after |= _run(chosen, ranking.passage_ids, top, _complete(teacher.scores(chosen, top)))
     if not before:
         raise DataError(f"none of the {len(ranking)} queries of {ranking.folder} has labels; is it of another split?")
     judged = {query_id: labels[query_id] for query_id in before}
@@ -161,7 +151,17 @@ def rerank_quality(
 
 
 def _complete(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Scores with every gap below the lowest score, falling."""
+    """Scores [queries, n] with every gap below the lowest score of its line, falling."""
     missing = ~np.isfinite(scores)
-    lowest = scores[~missing].min(initial=0.0).astype(np.float64)
-    return np.where(missing, lowest - 1.0 - np.arange(len(scores)), scores)
+    lowest = np.where(missing, 0.0, scores.astype(np.float64)).min(axis=1, keepdims=True, initial=0.0)
+    return np.where(missing, lowest - 1.0 - np.arange(scores.shape[1]), scores)
+
+
+def _run(
+    query_ids: Sequence[str], ids: StringTable, rows: npt.NDArray[np.integer], scores: npt.NDArray[np.floating]
+) -> dict[str, dict[str, float]]:
+    """Query id → passage id → score, for measuring."""
+    return {
+        query_id: {ids[row]: score for row, score in zip(line, values, strict=True) if row >= 0}
+        for query_id, line, values in zip(query_ids, rows.tolist(), scores.tolist(), strict=True)
+    }

@@ -84,7 +84,13 @@ def build_together(
     if process_count() == 1:
         return build(folder, spec, write)
     if not is_main_process():
-        return _follow(folder, follow)
+        word, value = tell_all(None)
+        if word == "work":
+            follow(Path(value))
+            word, value = tell_all(None)
+        if word == "failed":
+            raise TrainingError(f"process 0 could not start: {value}")
+        return read_manifest(folder)
     started = False
 
     def write_with_others(space: Workspace) -> Mapping[str, Any]:
@@ -101,16 +107,6 @@ def build_together(
         raise  # once the work has begun, the launcher ends the others
     tell_all(("done", ""))
     return manifest
-
-
-def _follow(folder: Path, follow: Callable[[Path], None]) -> Manifest:
-    word, value = tell_all(None)
-    if word == "work":
-        follow(Path(value))
-        word, value = tell_all(None)
-    if word == "failed":
-        raise TrainingError(f"process 0 could not start: {value}")
-    return read_manifest(folder)
 
 
 def from_all_processes(passages: Tensor, mask: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:

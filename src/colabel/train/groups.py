@@ -29,18 +29,16 @@ from colabel.data import Dataset
 from colabel.data.splits import TRAIN
 from colabel.data.string_table import StringTable
 from colabel.errors import DataError, UsageError
-from colabel.index.store import allow_open_files
 from colabel.ranking import Ranking
 from colabel.ranking.labelled_pieces import positive_rows
 from colabel.settings import DistilSettings, TrainSettings
+from colabel.teachers.guarded import trusted_rows
+from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int32]
-Scores = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
-_NO_ROWS: Rows = np.zeros(0, np.int32)
 QUERY, PASSAGE = "query", "passage"
 """The two columns of a batch."""
 
@@ -49,8 +47,8 @@ QUERY, PASSAGE = "query", "passage"
 class Candidates:
     """Where groups are drawn from.
 
-    Rows of candidates stay on disk, in the blocks of the ranking that they come from: half a million queries with 1,000
-    candidates each would be 4 GB.
+    Rows of candidates stay on disk, in the ranking that they come from: half a million queries with 1,000 candidates
+    each would be 4 GB.
 
     Attributes:
         query_ids: queries with a positive, by query number.
@@ -69,21 +67,19 @@ class Candidates:
     empty_positives: int
     unranked: int
     fingerprint: str
-    _blocks: Sequence[tuple[Rows, Scores]]
-    _places: Rows
+    _ranking: Ranking
     _depth: int
     trusted: Mapping[int, Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.query_ids)
 
-    def ranked(self, number: int) -> tuple[Rows, Scores]:
+    def ranked(self, number: int) -> tuple[Rows, FloatArray]:
         """Rows and scores (φ or BM25) of a query's candidates in their order, labelled positives among them."""
-        block, line = self._places[number]
-        if block < 0:
+        if self._ranking.query_ids.row(self.query_ids[number]) < 0:
             return np.zeros(0, np.int32), np.zeros(0, np.float32)
-        rows, scores = (np.asarray(part[line, : self._depth]) for part in self._blocks[block])
-        return rows[rows >= 0], scores[rows >= 0]
+        rows, scores = self._ranking.query(self.query_ids[number])
+        return rows[: self._depth], scores[: self._depth]
 
     def negatives(self, number: int) -> Rows:
         """Rows of the candidates that are not labelled."""
@@ -94,14 +90,10 @@ class Candidates:
 def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, split: str = TRAIN) -> Candidates:
     """The top ``depth`` of a ranking (BM25's or θ's) as candidates of the queries of a split."""
     check_collection(dataset, ranking.passage_ids, str(ranking.folder))
-    allow_open_files(2 * int(ranking.manifest.counts["blocks"]) + 256)
-    blocks, places = [], {}
-    for number, (query_ids, rows, scores) in enumerate(ranking.blocks()):
-        blocks.append((rows, scores))
-        places.update({query_id: (number, line) for line, query_id in enumerate(query_ids)})
     positives, empty = _positive_rows(dataset, split)
     query_ids = sorted(positives)  # so that the order of the label file does not matter
-    found = [places.get(query_id, (-1, -1)) for query_id in query_ids]
+    judged = trusted_rows(dataset) if split == TRAIN else {}
+    trusted = {place: _filled(dataset, sorted(judged[one])) for place, one in enumerate(query_ids) if one in judged}
     names = {
         "ranking": ranking.manifest.fingerprint,
         "depth": depth,
@@ -115,43 +107,30 @@ def candidates_from_ranking(dataset: Dataset, ranking: Ranking, *, depth: int, s
         labelled=[dataset.passages.ids.all_of(positives[query_id]).astype(np.int32) for query_id in query_ids],
         passages=len(dataset.passages),
         empty_positives=empty,
-        unranked=sum(block < 0 for block, _ in found),
+        unranked=int((ranking.query_ids.rows(query_ids) < 0).sum()),
         fingerprint=fingerprint(names),
-        _blocks=blocks,
-        _places=np.array(found, dtype=np.int32).reshape(-1, 2),
+        _ranking=ranking,
         _depth=depth,
-        trusted=_trusted_rows(dataset, query_ids) if split == TRAIN else {},
+        trusted=trusted,
     )
-
-
-def _trusted_rows(dataset: Dataset, query_ids: Sequence[str]) -> dict[int, Rows]:
-    """Query number → rows of its trusted negatives that have a text."""
-    found = {}
-    for number, query_id in enumerate(query_ids):
-        rows = dataset.passages.rows(dataset.trusted.get(query_id, ()))
-        rows = np.sort(dataset.passages.ids.all_of(rows))
-        filled = [row for row in rows.tolist() if row >= 0 and dataset.passages[row].full_text]
-        if filled:
-            found[number] = np.array(filled, dtype=np.int32)
-    return found
 
 
 def _positive_rows(dataset: Dataset, split: str) -> tuple[dict[str, Rows], int]:
     """Query id → rows of its visible positives that have a text, and how many have none."""
-    found: dict[str, Rows] = {}
-    empty = 0
-    for query_id, labelled in positive_rows(dataset, split).items():
-        rows = labelled.astype(np.int32)
-        filled = [row for row in rows.tolist() if dataset.passages[row].full_text]
-        empty += len(rows) - len(filled)
-        if filled:
-            found[query_id] = np.array(filled, dtype=np.int32)
+    labelled = positive_rows(dataset, split)
+    filled = {query_id: _filled(dataset, rows.tolist()) for query_id, rows in labelled.items()}
+    found = {query_id: rows for query_id, rows in filled.items() if len(rows)}
     if not found:
         raise DataError(
             f"no query of the split '{split}' of {dataset.name} has a relevant passage (grade {dataset.relevant_from} "
             "or higher) with a text; there is nothing to train on"
         )
-    return found, empty
+    return found, sum(map(len, labelled.values())) - sum(map(len, found.values()))
+
+
+def _filled(dataset: Dataset, rows: Sequence[int]) -> Rows:
+    """Those of some rows that have a text."""
+    return np.array([row for row in rows if dataset.passages[row].full_text], dtype=np.int32)
 
 
 def check_collection(dataset: Dataset, ids: StringTable, folder: str) -> None:
@@ -224,7 +203,7 @@ def draw_groups(candidates: Candidates, *, count: int, size: int, seed: int, any
         random = np.random.default_rng([seed, epoch])
         for number in random.permutation(len(candidates))[: count - done].tolist():
             positives, negatives = candidates.positives[number], candidates.negatives(number)
-            trusted = candidates.trusted.get(number, _NO_ROWS)
+            trusted = candidates.trusted.get(number, negatives[:0])
             if len(trusted):
                 trusted = random.permutation(trusted)[: (wanted + 1) // 2]
                 negatives = negatives[~np.isin(negatives, trusted)]

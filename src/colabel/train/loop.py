@@ -130,6 +130,12 @@ def fit(
     if is_main_process():
         path, hard = folder / "training" / LOG_FILE, job.loss.hard_weight > 0
         trainer.add_callback(TrainingLog(path, task, saved, objective.meter, job.target_name, hard_labels=hard))
+    section = job.settings.section
+    memory = memory_in_words(
+        f"{job.settings.batch_queries} queries × {job.settings.passages} passages per step",
+        f"lower '{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a "
+        "new encoder)",
+    )
     state = None if resume is None else TrainerState.load_from_json(str(Path(resume) / "trainer_state.json"))
     try:
         if state is not None and (
@@ -137,7 +143,7 @@ def fit(
         ):
             _load_weights(model, Path(resume))
         else:
-            with _memory(job.settings), no_progress_bars(), _skipping(lower, job, checkpoints / FOLDER, progress):
+            with memory, no_progress_bars(), _skipping(lower, job, checkpoints / FOLDER, progress):
                 trainer.train(resume_from_checkpoint=resume)
             state = trainer.state
     finally:
@@ -314,12 +320,3 @@ def pull_back(model: MultiVectorEncoder, job: Job, folder: Path, kept: int) -> d
 
 def _load_weights(model: MultiVectorEncoder, folder: Path) -> None:
     model.load_state_dict(load_checkpoint(str(folder), "cpu").state_dict())
-
-
-def _memory(settings: TrainSettings | DistilSettings) -> AbstractContextManager[None]:
-    section = settings.section
-    return memory_in_words(
-        f"{settings.batch_queries} queries × {settings.passages} passages per step",
-        f"lower '{section}.batch_queries' or '{section}.passages', or shorten passages ('encoder.passage_length' of a "
-        "new encoder)",
-    )

@@ -13,6 +13,7 @@ A teacher's −∞ is a score: probability 0, and the student is asked to agree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -44,16 +45,12 @@ def batch_scores(queries: Tensor, query_mask: Tensor, passages: Tensor, passage_
     Returns:
         [B, P] in the type of the vectors; −∞ for passages without a token.
     """
-    step = max(1, SCORE_ELEMENTS // max(1, passages.shape[0] * passages.shape[1] * queries.shape[1]))
-    parts = [
-        _maxsim(
-            torch.einsum("bid,pjd->bpij", queries[start : start + step], passages),
-            query_mask[start : start + step, None, :],
-            passage_mask[None, :, None, :],
-        )
-        for start in range(0, len(queries), step)
-    ]
-    return torch.cat(parts)
+
+    def score(some: slice) -> Tensor:
+        similarities = torch.einsum("bid,pjd->bpij", queries[some], passages)
+        return _maxsim(similarities, query_mask[some, None, :], passage_mask[None, :, None, :])
+
+    return _in_steps(score, len(queries), queries.shape[1] * passages.shape[0] * passages.shape[1])
 
 
 def group_scores(queries: Tensor, query_mask: Tensor, passages: Tensor, passage_mask: Tensor) -> Tensor:
@@ -64,16 +61,18 @@ def group_scores(queries: Tensor, query_mask: Tensor, passages: Tensor, passage_
     size = len(passages) // len(queries)
     grouped = passages.reshape(len(queries), size, *passages.shape[1:])
     mask = passage_mask.reshape(len(queries), size, -1)
-    step = max(1, SCORE_ELEMENTS // max(1, size * passages.shape[1] * queries.shape[1]))
-    parts = [
-        _maxsim(
-            torch.einsum("bid,bnjd->bnij", queries[start : start + step], grouped[start : start + step]),
-            query_mask[start : start + step, None, :],
-            mask[start : start + step, :, None, :],
-        )
-        for start in range(0, len(queries), step)
-    ]
-    return torch.cat(parts)
+
+    def score(some: slice) -> Tensor:
+        similarities = torch.einsum("bid,bnjd->bnij", queries[some], grouped[some])
+        return _maxsim(similarities, query_mask[some, None, :], mask[some, :, None, :])
+
+    return _in_steps(score, len(queries), queries.shape[1] * size * passages.shape[1])
+
+
+def _in_steps(score: Callable[[slice], Tensor], queries: int, elements: int) -> Tensor:
+    """Scores of as many queries at once as memory holds, each with so many similarities."""
+    step = max(1, SCORE_ELEMENTS // max(1, elements))
+    return torch.cat([score(slice(start, start + step)) for start in range(0, queries, step)])
 
 
 def _maxsim(similarities: Tensor, weights: Tensor, passage_mask: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from sentence_transformers import MultiVectorEncoder
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from colabel.artefacts.build import sync
+from colabel.artefacts.build import Workspace, sync
 from colabel.encode.encoder import features_of, length_batches
 from colabel.errors import SettingsError, TrainingError
 from colabel.progress import SILENT, Progress
@@ -112,12 +112,10 @@ class LowerLayers:
             shown.advance(len(part))
         shown.close()
         hidden.flush()
-        np.save(folder / "offsets.npy", offsets)
-        unfinished = folder / ".tmp-keys.npy"
-        np.save(unfinished, np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
-        for path in (folder / "hidden.npy", folder / "offsets.npy", unfinished):
-            sync(path)
-        unfinished.replace(folder / "keys.npy")  # the last file: without it, nothing counts
+        sync(folder / "hidden.npy")
+        space = Workspace(folder)
+        space.save("offsets.npy", offsets)
+        space.save("keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))  # last: now all counts
 
     @contextmanager
     def skipped(self, folder: Path) -> Iterator[None]:

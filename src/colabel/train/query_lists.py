@@ -8,7 +8,7 @@ The teacher's temperature is set by the entropy of what it shares out, so that t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -22,8 +22,10 @@ from colabel.data.splits import TRAIN
 from colabel.errors import DataError
 from colabel.ranking import Bm25, Ranking
 from colabel.ranking.hybrid import standardise, union
-from colabel.teachers.protocol import FloatArray, IntArray, Teacher
+from colabel.teachers.guarded import trusted_rows
+from colabel.teachers.protocol import Teacher
 from colabel.teachers.views import TELLING_WORDS, labelled_rows
+from colabel.types import FloatArray, IntArray
 
 THETA_CANDIDATES, WORD_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 50, 30
 """Candidates of a training query: θ's first, BM25's first, and BM25's first for its labelled passages."""
@@ -127,7 +129,6 @@ def candidate_rows(
     words: Bm25,
     word_ranking: Ranking,
     *,
-    split: str = TRAIN,
     unlabelled: bool = False,
 ) -> tuple[dict[str, str], IntArray, dict[str, list[int]]]:
     """Training queries with a positive (id → text), their candidates int64 [queries, n], and rows of their positives.
@@ -136,44 +137,27 @@ def candidate_rows(
     BM25's first ones, and what BM25 finds with the labelled passages' telling words.
     """
     store, ranked = knowledge.index.store, knowledge.ranking.query_ids
-    labelled_of = labelled_rows(dataset, knowledge.index, split)
+    labelled_of = labelled_rows(dataset, knowledge.index, TRAIN)
     found = {query: held for query, held in labelled_of.items() if ranked.row(query) >= 0}
     if not found:
-        raise DataError(f"no query of the split '{split}' of {dataset.name} has a labelled passage with a text")
+        raise DataError(f"no query of the split '{TRAIN}' of {dataset.name} has a labelled passage with a text")
     if unlabelled:
-        unknown = [query for query, held in dataset.labels(split).items() if not held and ranked.row(query) >= 0]
+        unknown = [query for query, held in dataset.labels(TRAIN).items() if not held and ranked.row(query) >= 0]
         found |= {query: [] for query in unknown}
     queries = {query: dataset.queries[query] for query in sorted(found)}
     labelled, trusted = [found[query] for query in queries], trusted_rows(dataset)
-    parts = [
-        _padded(labelled),
-        _padded([trusted.get(query, []) for query in queries]),
-        _padded([knowledge.ranking.query(query)[0][:THETA_CANDIDATES] for query in queries]),
-        _padded([word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries]),
-        words.rank_words(words.telling_words(labelled, TELLING_WORDS), NEIGHBOUR_CANDIDATES),
+    near, ids = words.telling_words(labelled, TELLING_WORDS), dataset.passages.ids
+    parts: list[Iterable[Sequence[int] | npt.NDArray[np.integer]]] = [
+        labelled,
+        (trusted.get(query, []) for query in queries),
+        (knowledge.ranking.query(query)[0][:THETA_CANDIDATES] for query in queries),
+        (word_ranking.query(query)[0][:WORD_CANDIDATES] for query in queries),
+        words.rank_words(near, NEIGHBOUR_CANDIDATES),
     ]
-    ids = dataset.passages.ids
-    if ids.first_rows is not None:  # another piece of a labelled document is no negative
-        parts = [
-            np.stack([with_labelled_pieces(*one, ids) for one in zip(part, labelled, strict=True)]) for part in parts
-        ]
-    rows = union(*parts)
+    # another piece of a labelled document is no negative
+    rows = union(*([with_labelled_pieces(*one, ids) for one in zip(part, labelled, strict=True)] for part in parts))
     rows[(rows >= 0) & (store.lengths(rows) == 0)] = -1
     return queries, rows, {query: found[query] for query in queries}
-
-
-def trusted_rows(dataset: Dataset) -> dict[str, list[int]]:
-    """Query id → rows of the passages that people found not relevant."""
-    ids = dataset.passages.ids
-    found = {query: ids.all_of(ids.rows(sorted(held))) for query, held in dataset.trusted.items()}
-    return {query: rows[rows >= 0].tolist() for query, rows in found.items()}
-
-
-def _padded(lines: Sequence[Sequence[int] | npt.NDArray[np.integer]]) -> IntArray:
-    rows = np.full((len(lines), max(map(len, lines), default=0)), -1, dtype=np.int64)
-    for place, line in enumerate(lines):
-        rows[place, : len(line)] = line
-    return rows
 
 
 def sharpened(scores: FloatArray, free: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,18 +30,18 @@ from colabel.artefacts import Spec, Workspace, build, fingerprint
 from colabel.data import Dataset
 from colabel.data.splits import DEV, stable_fraction
 from colabel.encode import Encoder, open_checkpoint
-from colabel.encode.encoder import EncodedPassages, no_progress_bars
+from colabel.encode.encoder import EncodedPassages, features_of, no_progress_bars
 from colabel.encode.weights import weights_fingerprint
 from colabel.errors import DataError
 from colabel.index import Index
-from colabel.progress import SILENT, Progress
+from colabel.progress import Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction
 from colabel.ranking.hybrid import WEIGHTS, best_weight, by_weight
 from colabel.settings import QuerySideSettings
-from colabel.teachers.protocol import FloatArray, IntArray
 from colabel.train.models import STAGE, TrainedModel, open_model
 from colabel.train.pulling import ALPHAS, choose_alpha, describe_choice, mixed
 from colabel.train.query_lists import Lists
+from colabel.types import FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +79,13 @@ def train_query_side(
     *,
     taught: str,
     trained: Path,
-    settings: QuerySideSettings | None = None,
-    measure: str = "nDCG@10",
-    name: str = "student",
-    seed: int = 0,
-    force: bool = False,
-    device: str = "auto",
-    progress: Progress = SILENT,
+    settings: QuerySideSettings,
+    measure: str,
+    name: str,
+    seed: int,
+    force: bool,
+    device: str,
+    progress: Progress,
 ) -> TrainedModel:
     """Train a student that searches ``index``; without labelled dev queries, it is the mean of its lessons and α 0.5.
 
@@ -98,14 +98,14 @@ def train_query_side(
         measure: by which lesson and α are chosen on the dev split.
         force: leave α = 0, which keeps θ, out.
     """
-    settings = settings or QuerySideSettings()
-    dev = _dev_queries(dataset, measure)
+    labels = _dev_labels(dataset)
+    weighed = (0.0,) if DEV in dataset.pseudo else WEIGHTS  # queries made of passages favour words
     inputs = {
         "start": weights_fingerprint(str(start)),
         "index": index.fingerprint,
         "words": words.fingerprint,
         "lists": taught,
-        "dev": fingerprint([sorted(dev.labels.items()), measure]),
+        "dev": fingerprint([sorted(labels.items()), measure]),
     }
     kept = {**settings.as_dict(), "side": "query", "target": name, "shared": SHARED_PASSAGES}
     if force:
@@ -119,20 +119,32 @@ def train_query_side(
         if len(weights) > 1:
             weights["mean"] = _mean(list(weights.values()))
 
-        def on_dev(one: str, alphas: Sequence[float]) -> dict[float, FloatArray]:
-            return {alpha: _on_dev(encoder, weights[one], alpha, index, words, dev) for alpha in alphas}
+        def on_dev(one: str, alpha: float) -> FloatArray:
+            """The measure of every dev query: mean over late interaction alone and the best hybrid with BM25.
 
-        coarse = {one: on_dev(one, COARSE) for one in weights} if dev.labels else {}
+            Alone, a student is compared with θ; together is how people search, and the two do not always agree.
+            """
+            before = {key: value.clone() for key, value in encoder.model.state_dict().items()}
+            encoder.model.load_state_dict(_pulled(encoder, weights[one], alpha))
+            both = Hybrid(LateInteraction(index, encoder=encoder), words)
+            found = dict(by_weight(both, dataset.queries, labels, measure, dataset.relevant_from, weighed))
+            encoder.model.load_state_dict(before)
+            best = best_weight({weight: float(held.mean()) for weight, held in found.items()})
+            log.debug("dev: α %g late %.4f hybrid %.4f (λ %g)", alpha, found[0.0].mean(), found[best].mean(), best)
+            return np.asarray((found[0.0] + found[best]) / 2, dtype=np.float32)
+
+        coarse = {one: {alpha: on_dev(one, alpha) for alpha in COARSE} for one in weights} if labels else {}
         lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*weights][-1])
-        found = {**coarse[lesson], **on_dev(lesson, sorted(set(ALPHAS) - set(COARSE)))} if dev.labels else {}
+        rest = sorted(set(ALPHAS) - set(COARSE))
+        found = {**coarse[lesson], **{alpha: on_dev(lesson, alpha) for alpha in rest}} if labels else {}
         log.info("learned from %s", lesson)
         alpha = choose_alpha(found, name, force=force)
         encoder.model.load_state_dict(_pulled(encoder, weights[lesson], alpha))
         with no_progress_bars():
             encoder.model.save(str(space.folder), create_model_card=False)
         queries = sum(len(one.query_ids) for one in lists.values())
-        summary = {**describe_choice(alpha, found, measure), "queries": queries, "lesson": lesson}
-        summary["with_words"] = len(dev.weights) > 1
+        choice = describe_choice(alpha, found, measure)
+        summary = {**choice, "queries": queries, "lesson": lesson, "with_words": len(weighed) > 1}
         with space.file("training/summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         entropy = {one: held.entropy for one, held in lists.items()}
@@ -158,7 +170,10 @@ def _lesson(
     out = trained / fingerprint([inputs, settings.as_dict(), seed])[:16]
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        weights = _Training(encoder, index.store, lists, settings, seed).run(progress)
+        task, store = progress.start("training the query side", settings.steps, "steps"), index.store
+        lengths = store.lengths(np.arange(len(store)))
+        weights = _Training(encoder, store.vectors, lengths, lists, settings, seed).run(task.advance)
+        task.close()
         with space.file("weights.pt") as path:
             torch.save(weights, path)
         return {"steps": settings.steps, "queries": len(lists.query_ids)}
@@ -176,78 +191,46 @@ def step_seconds(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """How long a step takes on this machine: a few real ones over a sample, after which the encoder is as before."""
-    rows = np.tile(np.arange(len(passages.offsets) - 1), (len(queries), 1))
+    starts, times = passages.offsets, list[float]()
+    rows = np.tile(np.arange(len(starts) - 1), (len(queries), 1))
     target = np.full(rows.shape, 1.0 / rows.shape[1], dtype=np.float32)
     lists = Lists(queries, queries, rows, target, np.ones(len(queries), np.float32))
-    ticks = _Ticks(clock)
-    few = dataclasses.replace(settings, steps=_TIMED_STEPS + 1)
-    _Training(encoder, _Sample(passages), lists, few, 0).run(ticks)
-    return float(np.median(np.diff(ticks.times)))  # the first step, which sets up the optimiser, is not in it
 
-
-class _Ticks:
-    """Progress that notes when each step was done."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.times: list[float] = []
-        self._clock = clock
-
-    def start(self, what: str, total: int | None, unit: str) -> _Ticks:
-        return self
-
-    def advance(self, steps: int = 1) -> None:
-        self.times.append(self._clock())
-
-    def close(self) -> None:
-        pass
-
-
-class _Vectors(Protocol):
-    """What a step reads of a token store."""
-
-    def __len__(self) -> int: ...
-
-    def lengths(self, rows: IntArray) -> IntArray:
-        """How many stored tokens passages have."""
-
-    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
-        """Vectors of passages, and offsets."""
-
-
-class _Sample:
-    """Passages in memory, read like those of a store."""
-
-    def __init__(self, passages: EncodedPassages) -> None:
-        self._passages = passages
-
-    def __len__(self) -> int:
-        return len(self._passages.offsets) - 1
-
-    def lengths(self, rows: IntArray) -> IntArray:
-        return np.asarray(np.diff(self._passages.offsets)[rows])
-
-    def vectors(self, rows: Sequence[int] | IntArray) -> tuple[FloatArray, IntArray]:
-        starts = self._passages.offsets
-        parts = [self._passages.vectors[starts[row] : starts[row + 1]] for row in rows]
+    def vectors(rows: IntArray) -> tuple[FloatArray, IntArray]:
+        parts = [passages.vectors[starts[row] : starts[row + 1]] for row in rows]
         return np.concatenate(parts).astype(np.float32), np.cumsum([0, *map(len, parts)])
+
+    few = dataclasses.replace(settings, steps=_TIMED_STEPS + 1)
+    _Training(encoder, vectors, np.diff(starts), lists, few, 0).run(lambda: times.append(clock()))
+    return float(np.median(np.diff(times)))  # the first step, which sets up the optimiser, is not in it
 
 
 class _Training:
-    """The steps."""
+    """The steps.
 
-    def __init__(self, encoder: Encoder, store: _Vectors, lists: Lists, settings: QuerySideSettings, seed: int) -> None:
-        self.encoder, self.store, self.lists, self.settings = encoder, store, lists, settings
-        self.draw = np.random.default_rng(seed)
-        lengths = self.store.lengths(np.arange(len(self.store)))
-        self.filled = np.flatnonzero(lengths > 0)
+    Args:
+        stored: vectors of passages by their rows, one after another, and offsets.
+        lengths: how many vectors every passage has.
+    """
 
-    def run(self, progress: Progress) -> dict[str, Tensor]:
-        """Train and return the trained weights; the encoder has its own again."""
+    def __init__(
+        self,
+        encoder: Encoder,
+        stored: Callable[[IntArray], tuple[FloatArray, IntArray]],
+        lengths: IntArray,
+        lists: Lists,
+        settings: QuerySideSettings,
+        seed: int,
+    ) -> None:
+        self.encoder, self.stored, self.lists, self.settings = encoder, stored, lists, settings
+        self.draw, self.filled = np.random.default_rng(seed), np.flatnonzero(lengths)
+
+    def run(self, done: Callable[[], None]) -> dict[str, Tensor]:
+        """Train and return the trained weights; the encoder has its own again. ``done`` is called after each step."""
         model, settings = self.encoder.model, self.settings
         start = {key: value.clone() for key, value in model.state_dict().items()}
         weights = [one for key, one in model.named_parameters() if "embeddings" not in key]
         optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
-        task = progress.start("training the query side", settings.steps, "steps")
         for step, members in zip(range(settings.steps), self._batches(), strict=False):
             rise, fall = (step + 1) / max(1.0, WARMUP * settings.steps), (settings.steps - step) / settings.steps
             for group in optimiser.param_groups:
@@ -261,8 +244,7 @@ class _Training:
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(weights, GRADIENT_CLIP)
             optimiser.step()
-            task.advance()
-        task.close()
+            done()
         trained = {key: one.detach().clone() for key, one in model.named_parameters() if "embeddings" not in key}
         model.load_state_dict(start)
         return trained
@@ -314,19 +296,14 @@ class _Training:
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         """Query vectors [queries, length, dimension] with gradients, zero where padded; no dropout, as in search."""
-        model = self.encoder.model
-        features = model.preprocess(list(texts), prompt=model.prompts.get("query"), task="query")
-        features = {key: value.to(model.device) if hasattr(value, "to") else value for key, value in features.items()}
-        output = model(features, task="query")
-        found: Tensor = output["token_embeddings"] * output["attention_mask"].unsqueeze(-1).to(
-            output["token_embeddings"].dtype
-        )
+        output: Any = self.encoder.model(features_of(self.encoder.model, texts, "query"), task="query")
+        vectors, mask = output["token_embeddings"], output["attention_mask"]
+        found: Tensor = vectors * mask.unsqueeze(-1).to(vectors.dtype)
         return found
 
     def _vectors(self, rows: IntArray) -> tuple[Tensor, Tensor]:
         """Stored vectors [*rows, longest, dimension] and which are tokens, bool [*rows, longest]."""
-        flat = rows.reshape(-1)
-        stored, offsets = self.store.vectors(flat)
+        stored, offsets = self.stored(rows.reshape(-1))
         lengths = np.diff(offsets)
         present = np.arange(lengths.max())[None] < lengths[:, None]
         padded = np.zeros((*present.shape, stored.shape[1]), dtype=np.float32)
@@ -373,38 +350,8 @@ def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {key: torch.stack([state[key] for state in states]).mean(dim=0) for key in states[0]}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Dev:
-    """The dev queries that decide: those with a relevant passage, drawn by their ids; none without labels."""
-
-    texts: Mapping[str, str]
-    labels: Mapping[str, Mapping[str, int]]
-    measure: str
-    relevant_from: int
-    weights: Sequence[float]
-    """Of BM25; those made of passages favour words and are searched without it."""
-
-
-def _dev_queries(dataset: Dataset, measure: str) -> _Dev:
+def _dev_labels(dataset: Dataset) -> dict[str, Mapping[str, int]]:
+    """Labels of the dev queries that decide: those with a relevant passage, drawn by their ids; none without labels."""
     known = dataset.positives(DEV) if DEV in dataset.splits else {}
     drawn = sorted(known, key=lambda query: stable_fraction(query, "alpha"))[:DEV_QUERIES]
-    labels = {query: dict(dataset.labels(DEV)[query]) for query in drawn}
-    texts = {query: dataset.queries[query] for query in drawn}
-    return _Dev(texts, labels, measure, dataset.relevant_from, (0.0,) if DEV in dataset.pseudo else WEIGHTS)
-
-
-def _on_dev(
-    encoder: Encoder, trained: Mapping[str, Tensor], alpha: float, index: Index, words: Bm25, dev: _Dev
-) -> FloatArray:
-    """The measure of every dev query with an α: mean over late interaction alone and the best hybrid with BM25.
-
-    Alone, a student is compared with θ; together is how people search, and the two do not always agree.
-    """
-    start = {key: value.clone() for key, value in encoder.model.state_dict().items()}
-    encoder.model.load_state_dict(_pulled(encoder, trained, alpha))
-    both = Hybrid(LateInteraction(index, encoder=encoder), words)
-    found = dict(by_weight(both, dev.texts, dev.labels, dev.measure, dev.relevant_from, dev.weights))
-    encoder.model.load_state_dict(start)
-    weight = best_weight({one: float(held.mean()) for one, held in found.items()})
-    log.debug("dev: α %g late %.4f hybrid %.4f (λ %g)", alpha, found[0.0].mean(), found[weight].mean(), weight)
-    return np.asarray((found[0.0] + found[weight]) / 2, dtype=np.float32)
+    return {query: dataset.labels(DEV)[query] for query in drawn}
