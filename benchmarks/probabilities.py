@@ -131,6 +131,7 @@ def without_answer(views: Views, grades: np.ndarray, relevant_from: int) -> dict
         pool,
         np.where(gone, 0.0, views.similarity).astype(np.float32),
         np.where(gone, 0.0, views.coverage).astype(np.float32),
+        views.asked,
     )
     folds, answer, right = folds_of(len(grades)), np.zeros(len(grades)), np.zeros(len(grades), dtype=bool)
     for fold in range(FOLDS):

@@ -34,7 +34,8 @@ def drawn(seed: int = 0, queries: int = QUERIES) -> tuple[Views, np.ndarray, np.
     pool = np.ones(rows.shape, dtype=bool)
     scores = [standardise(one, pool) for one in (late, words)]
     true = 1 / (1 + np.exp(4.2 - 2.2 * scores[0] - 1.4 * scores[1]))
-    views = Views(rows, *scores, pool, (0.5 + late / 10).astype(np.float32), (0.5 + words / 10).astype(np.float32))
+    shares = ((0.5 + one / 10).astype(np.float32) for one in (late, words))
+    views = Views(rows, *scores, pool, *shares, np.zeros(rows.shape, dtype=np.float32))
     return views, draw.random(rows.shape) < true, true
 
 
@@ -110,7 +111,7 @@ def test_features_do_not_depend_on_scale_or_on_candidates_outside_the_pool() -> 
     views, _, _ = drawn(queries=2)
     inside = np.ones(views.rows.shape, dtype=bool)
     inside[:, 30:] = False
-    narrowed = Views(views.rows, views.late, views.words, inside, views.similarity, views.coverage)
+    narrowed = Views(views.rows, views.late, views.words, inside, views.similarity, views.coverage, views.asked)
     shorter = Views(*(part[:, :30] for part in vars(narrowed).values()))
     assert np.allclose(features(narrowed)[:, :30], features(shorter))
     late = features(views)[0, :, 2]

@@ -146,7 +146,9 @@ def compared(before: Run, after: Run) -> tuple[str, int, tuple[Change, ...]]:
 
 def answered(run: Run, ranker: str, split: str) -> Path | Answers:
     """How a run ranks the queries of a split: as it did, or else once more."""
-    stored = run.rankings.get(run.system.slug if ranker == "student" else f"hybrid-{run.system.slug}")
+    kinds = ("",) if ranker == "student" else ("memory-", "hybrid-")
+    names = [f"{kind}{run.system.slug}" for kind in kinds]
+    stored = next((run.rankings[name] for name in names if name in run.rankings), None)
     if split == TEST and stored is not None:
         return stored
     queries, chosen = run.dataset.split_queries(split), run.ranker(ranker)

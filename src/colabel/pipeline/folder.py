@@ -49,6 +49,7 @@ from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker
 from colabel.ranking.hybrid import DEFAULT_WEIGHT, POOL, Views
 from colabel.ranking.late_interaction import Hit, hits
+from colabel.ranking.memory import Memory
 from colabel.ranking.probability import Relevance, read_relevance
 from colabel.reporting import write_run_report
 from colabel.systems import System, parse_system, systems_of
@@ -270,11 +271,16 @@ class Run:
 
     @cached_property
     def hybrid(self) -> Hybrid:
-        """The student and BM25 together, with the weight that ranked dev queries best."""
+        """The student and BM25 together, with the weight that ranked dev queries best, and what was asked before."""
         return self._hybrid(self.late, self.bm25)
 
     def _hybrid(self, late: LateInteraction, words: Bm25) -> Hybrid:
-        fitted = self.at.hybrid(f"hybrid-{self.system.slug}")
+        remembers, fitted = (self.at.hybrid(f"{kind}-{self.system.slug}") for kind in ("memory", "hybrid"))
+        if remembers.exists():
+            counts, reader = read_manifest(remembers).counts, LateInteraction(late.index, "colbert", strict=True)
+            memory = Memory.open(self.at.memory(self.trained_index.folder), reader, float(counts["weight"]))
+            chosen = late if counts["of"] == self.system.slug else reader
+            return Hybrid(chosen, words, float(counts["words"]), memory=memory)
         weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT
         return Hybrid(late, words, weight)
 

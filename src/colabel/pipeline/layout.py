@@ -53,13 +53,17 @@ class Layout:
         return self.index if system.query_side else self.own / "students" / system.made_as / "index"
 
     def hybrid(self, name: str) -> Path:
-        """The weight of BM25 in a hybrid."""
+        """The weight of BM25 in a hybrid, and that of its memory."""
         return self.own / "hybrid" / name
+
+    def memory(self, index: Path) -> Path:
+        """The labelled training queries, as the model of an index reads them."""
+        return self.own / "memory" / index.relative_to(self.own)
 
 
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index", "start", "zero-shot", "knowledge", "pairs", "rankings", "runs"),
-    *("cross-encoders", "labels", "lessons", "students", "bootstrap", "generated", "hybrid", "probability", "unjudged"),
-    *("live", "curve", "seed-*", "versions", "verdicts", "collections"),
+    *("cross-encoders", "labels", "lessons", "students", "bootstrap", "generated", "hybrid", "memory", "probability"),
+    *("unjudged", "live", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

@@ -171,11 +171,15 @@ def run_stages(do: Stages, system: System) -> RunResult:
     if not uses_checkpoint(do.recipe):  # else it is θ, and the collection would be encoded twice
         rankers["zero-shot"] = LateInteraction(plain_index(do), "zero-shot", progress=do.progress)
     both = do.hybrid(data, searches, joined)
-    rankers |= {"colbert": theta, system.slug: searches, "hybrid": do.hybrid(data, theta, "hybrid"), joined: both}
+    plain = do.hybrid(data, theta, "hybrid")
+    rankers |= {"colbert": theta, system.slug: searches, "hybrid": plain, joined: both}
+    remembers = do.remembering(data, [plain, both] if system.query_side else [both], f"memory-{system.slug}")
+    if remembers.memory is not None:  # two similar training queries share an answer
+        rankers[remembers.name] = remembers
     evaluation = do.evaluate(data, rankers)
     if evaluation is None:
         do.unjudged(data, rankers, system.slug)
-    do.relevance(data, both)
+    do.relevance(data, remembers)
     labels = do.at.labels(system) if system.teacher and not system.from_plain else None
     index = searches.index.folder
     return RunResult(system, data.name, evaluation, student.folder, index, labels, verdict(student.folder))

@@ -37,7 +37,9 @@ from colabel.labels.verdicts import RANDOM, of_people
 from colabel.pipeline.layout import Layout
 from colabel.progress import SILENT, Progress
 from colabel.ranking import Bm25, Hybrid, LateInteraction, Ranker, Ranking, rank
-from colabel.ranking.hybrid import POOL, Views, fit_weight
+from colabel.ranking.hybrid import POOL, Views, fit_memory_weight, fit_weight
+from colabel.ranking.memory import STAGE as MEMORY
+from colabel.ranking.memory import Memory, fit_memory, save_asked
 from colabel.ranking.probability import FILE as PROBABILITY
 from colabel.ranking.probability import Relevance, fit_relevance, grades_of, read_relevance, too_little
 from colabel.settings import ComputeSettings, DistilSettings, Recipe
@@ -474,6 +476,47 @@ class Stages:
         manifest = self._once("hybrid", out, self.builder.build, out, spec, fit)
         return Hybrid(late, bm25, float(manifest.counts["weight"]), name=name)
 
+    def remembering(self, data: Dataset, hybrids: Sequence[Hybrid], name: str) -> Hybrid:
+        """One of some hybrids over one index, with the labels of similar training queries, as dev ranks best.
+
+        The last one as it is where nothing can be remembered: no labels, or none that two similar queries share.
+        """
+        index, measure, last = hybrids[-1].late.index, self.recipe.fit.measure, hybrids[-1]
+        known = {} if TRAIN in data.pseudo or TRAIN not in data.splits else data.positives(TRAIN)
+        reader, at = LateInteraction(index, MEMORY), self.at.memory(index.folder)
+        plain = Hybrid(last.late, last.words, last.weight, name=name)
+        if not known:
+            return plain
+
+        def write(space: Workspace) -> Mapping[str, Any]:
+            held: dict[str, list[str]] = {}
+            for query, passages in known.items():
+                held.setdefault(data.queries[query], []).extend(passages)
+            asked = save_asked(space, held, reader.encode(list(held)), reader.ids)
+            return {"queries": len(held), "fit": fit_memory(asked)}
+
+        spec = Spec(MEMORY, {}, {"index": index.fingerprint, "labels": data.labels_fingerprint(TRAIN)})
+        made = self._once(MEMORY, at, self.builder.build, at, spec, write)
+        if made.counts["fit"] is None:
+            return plain
+        labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}
+
+        def fit(_: Workspace) -> Mapping[str, Any]:
+            memory = Memory.open(at, reader)
+            trials = [Hybrid(one.late, one.words, one.weight, memory=memory) for one in hybrids]
+            how: dict[str, Any] = {"measure": measure, "relevant_from": data.relevant_from}
+            queries = data.split_queries(DEV) if labels else {}
+            place, weight, values = fit_memory_weight(trials, queries, labels, **how)
+            return {"of": hybrids[place].late.name, "words": hybrids[place].weight, "weight": weight, "values": values}
+
+        inputs = {"memory": made.fingerprint, "dev": data.labels_fingerprint(DEV) if labels else ""}
+        spec = Spec("remembering", {"measure": measure}, inputs | {one.name: one.fingerprint for one in hybrids})
+        out = self.at.hybrid(name)
+        counts = self._once("hybrid", out, self.builder.build, out, spec, fit).counts
+        late = next(one.late for one in hybrids if one.late.name == counts["of"])
+        memory = Memory.open(at, reader, float(counts["weight"]))
+        return Hybrid(late, last.words, float(counts["words"]), name=name, memory=memory)
+
     def relevance(self, data: Dataset, hybrid: Hybrid) -> Relevance | None:
         """How likely hits are relevant, fitted to dev labels and random verdicts; None where there are too few."""
         out, asked = self.at.probability, DEV in data.splits and DEV not in data.pseudo
@@ -483,6 +526,7 @@ class Stages:
         inputs = {
             "late": hybrid.late.fingerprint,
             "words": hybrid.words.fingerprint,
+            **({} if hybrid.memory is None else {"memory": hybrid.memory.fingerprint}),
             "dev": data.labels_fingerprint(DEV) if asked else "",
             "verdicts": fingerprint(sorted(said.items())),
         }

@@ -466,8 +466,14 @@ class Study(Rows):
         if inner.unlabelled:
             do = do.without_labels()
         if system.hybrid_of:
-            late = self.ranker(inner, do.seed)
-            return do.hybrid(do.dataset(), cast(LateInteraction, late), system.slug)
+            late, data = cast(LateInteraction, self.ranker(inner, do.seed)), do.dataset()
+            if not system.remembers:
+                return do.hybrid(data, late, system.slug)
+            hybrids = [do.hybrid(data, late, system.slug.replace("memory", "hybrid", 1))]
+            if inner.query_side and not inner.unlabelled:  # θ's own vectors are there as well
+                theta = cast(LateInteraction, self.ranker(parse_system("colbert"), do.seed))
+                hybrids.insert(0, do.hybrid(data, theta, "hybrid"))
+            return do.remembering(data, hybrids, system.slug)
         if system.student:
             check_system(system, self.recipe)
             return student_ranker(do, system, train_student(do, system))

@@ -99,6 +99,6 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for path in [*versions(folder), folder]:
         slug, means = noted_system(path).slug, read_note(Layout.of(path).evaluation).get("means", {})
-        shown = means.get(f"hybrid-{slug}") or means.get(slug, {})
+        shown = means.get(f"memory-{slug}") or means.get(f"hybrid-{slug}") or means.get(slug, {})
         found.append({"folder": str(path), "student": slug, "means": shown})
     return found

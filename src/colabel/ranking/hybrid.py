@@ -1,9 +1,10 @@
 """Words and vectors together: late interaction and BM25 over the union of both top lists.
 
-    score(q, p) = (1 − λ) · z(MaxSim(q, p)) + λ · z(BM25(q, p))
+    score(q, p) = (1 − λ) · z(MaxSim(q, p)) + λ · z(BM25(q, p)) + μ · P(q, p)
 
 z subtracts the mean and divides by the deviation of a view's scores over the query's pool, the union of the first
-``POOL`` passages of both views. So λ has one meaning for every model and every length of query.
+``POOL`` passages of both views. So λ has one meaning for every model and every length of query. P is what the labels
+of similar training queries say (:mod:`colabel.ranking.memory`), where a hybrid has a memory; else 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from colabel.errors import UsageError
 from colabel.measures import measure_run
 from colabel.ranking.bm25 import Bm25
 from colabel.ranking.late_interaction import LateInteraction
+from colabel.ranking.memory import DEFAULT_WEIGHT as DEFAULT_MEMORY
+from colabel.ranking.memory import WEIGHTS as MEMORY_WEIGHTS
+from colabel.ranking.memory import Memory
 from colabel.ranking.rankings import as_run
 from colabel.types import FloatArray, IntArray, Mask
 
@@ -40,10 +44,16 @@ AGREED_PLACES, LEAST_AGREED, ESTIMATED = 10, 0.4, (0.1, 0.4)
 
 
 class Hybrid:
-    """Ranks by both views; λ = 0 is late interaction alone, λ = 1 BM25 alone."""
+    """Ranks by both views; λ = 0 is late interaction alone, λ = 1 BM25 alone. ``memory`` adds what was asked before."""
 
     def __init__(
-        self, late: LateInteraction, words: Bm25, weight: float = DEFAULT_WEIGHT, *, name: str = "hybrid"
+        self,
+        late: LateInteraction,
+        words: Bm25,
+        weight: float = DEFAULT_WEIGHT,
+        *,
+        name: str = "hybrid",
+        memory: Memory | None = None,
     ) -> None:
         if not 0.0 <= weight <= 1.0:
             raise UsageError(f"the weight of BM25 is {weight}; expected a number from 0 to 1")
@@ -52,9 +62,10 @@ class Hybrid:
                 f"the index holds {len(late.ids):,} passages and BM25 {len(words.ids):,}; "
                 "build both from one collection"
             )
-        self.late, self.words, self.weight, self.name = late, words, weight, name
+        self.late, self.words, self.weight, self.name, self.memory = late, words, weight, name, memory
         self.ids = late.ids
-        self.fingerprint = fingerprint(["hybrid", late.fingerprint, words.fingerprint, weight, POOL])
+        parts = ["hybrid", late.fingerprint, words.fingerprint, weight, POOL]
+        self.fingerprint = fingerprint(parts if memory is None else [*parts, memory.fingerprint, memory.weight])
 
     def rank(self, texts: Sequence[str], depth: int, allowed: Mask | None = None) -> tuple[IntArray, FloatArray]:
         """Rows int64 [queries, depth] and scores float32, best first; −1 and −∞ where there are fewer."""
@@ -63,12 +74,15 @@ class Hybrid:
     def views(
         self, texts: Sequence[str], depth: int, allowed: Mask | None = None, also: IntArray | None = None
     ) -> Views:
-        """Both views' scores of the union of their first max(depth, POOL) passages, and of those in ``also``."""
+        """The views' scores of the union of their first max(depth, POOL) passages, and of those in ``also``."""
         depth = min(max(depth, POOL), len(self.ids))
         queries = self.late.encode(texts)
         late_rows, _ = self.late.search(queries, depth, allowed)
         word_rows, _ = self.words.rank(texts, depth, allowed)
-        rows = union(late_rows, word_rows, *([] if also is None else [also]))
+        recalled = [] if self.memory is None else self.memory.recall(texts, allowed)
+        more = [*([list(map(list, recalled))] if recalled else ()), *(() if also is None else (also,))]
+        rows = union(late_rows, word_rows, *more)
+        asked = [[held.get(row, 0.0) for row in line] for held, line in zip(recalled, rows.tolist(), strict=False)]
         pool = np.stack(
             [
                 np.isin(line, np.concatenate([one[:POOL], other[:POOL]])) & (line >= 0)
@@ -79,11 +93,15 @@ class Hybrid:
         words = self.words.scores(texts, rows)
         tokens = np.maximum((queries != 0).any(dim=2).sum(dim=1).numpy(), 1)
         shares = late / tokens[:, None], words / self.words.weights(texts)[:, None]
-        return Views(rows, standardise(late, pool), standardise(words, pool), pool, *shares)
+        return Views(rows, standardise(late, pool), standardise(words, pool), pool, *shares, _filled(asked, rows))
 
-    def best(self, views: Views, depth: int, weight: float | None = None) -> tuple[IntArray, FloatArray]:
-        """The best of some candidates, as :meth:`rank` gives them; ``weight``: another λ."""
+    def best(
+        self, views: Views, depth: int, weight: float | None = None, remembering: float | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """The best of some candidates, as :meth:`rank` gives them; ``weight``, ``remembering``: another λ and μ."""
         depth, mixed = min(depth, len(self.ids)), views.mixed(self.weight if weight is None else weight)
+        if self.memory is not None:
+            mixed = mixed + (self.memory.weight if remembering is None else remembering) * views.asked
         scores = np.where(views.rows >= 0, mixed, -np.inf).astype(np.float32)
         ties = self.late.index.store.tie_ranks[np.maximum(views.rows, 0)]
         order = np.lexsort((ties, -scores), axis=1)
@@ -93,7 +111,7 @@ class Hybrid:
 
 @dataclass(frozen=True)
 class Views:
-    """What both views say of some candidates.
+    """What the views say of some candidates.
 
     Attributes:
         rows: the candidates, int64 [queries, n], −1 where there are fewer.
@@ -101,6 +119,7 @@ class Views:
         pool: which candidates set mean and deviation, bool [queries, n].
         similarity: late interaction per token of the query, at most 1.
         coverage: the share of the query's words, weighted by idf, that BM25 finds.
+        asked: P of the labels of similar training queries; 0 without a memory.
     """
 
     rows: IntArray
@@ -109,6 +128,7 @@ class Views:
     pool: Mask
     similarity: FloatArray
     coverage: FloatArray
+    asked: FloatArray
 
     def mixed(self, weight: float) -> FloatArray:
         """(1 − λ) · late + λ · words."""
@@ -139,11 +159,7 @@ def fit_weight(
     Each λ is judged by the mean over itself and its neighbours: on a hundred queries, the single best value is often
     chance, while the curve around it is not.
     """
-    judged = {
-        query: held
-        for query, held in labels.items()
-        if query in queries and any(grade >= relevant_from for grade in held.values())
-    }
+    judged = _judged(queries, labels, relevant_from)
     if len(judged) < FEWEST_QUERIES:
         few = len(unlabelled) < FEWEST_QUERIES
         return FittedWeight(DEFAULT_WEIGHT if few else estimate_weight(hybrid, unlabelled), len(judged), {})
@@ -176,9 +192,63 @@ def by_weight(
     """Every λ with the measure of every labelled query; λ = 0 is late interaction alone."""
     views = hybrid.views([queries[query] for query in labels], POOL)
     for weight in weights:
-        run = as_run(labels, *hybrid.best(views, POOL, weight), hybrid.ids)
-        found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
-        yield weight, np.array(list(found.values()), dtype=np.float32)
+        yield weight, _measured(hybrid, hybrid.best(views, POOL, weight), labels, measure, relevant_from)
+
+
+def fit_memory_weight(
+    hybrids: Sequence[Hybrid],
+    queries: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, int]],
+    *,
+    measure: str = "nDCG@10",
+    relevant_from: int = 1,
+) -> tuple[int, float, dict[str, float]]:
+    """Which of some hybrids with a memory ranks labelled queries best, its μ, and the mean measure of all that was
+    tried, by ``place:μ``.
+
+    The memory knows the training queries by heart, so the vectors beside it need not: those of θ may be the better
+    ones. Of the values of μ that cannot be told from the best (one standard error), the smallest is taken, since it
+    costs new passages least. With fewer than ``FEWEST_QUERIES`` labelled queries it is the last hybrid and the
+    default μ.
+    """
+    judged = _judged(queries, labels, relevant_from)
+    if len(judged) < FEWEST_QUERIES:
+        return len(hybrids) - 1, DEFAULT_MEMORY, {}
+    values: dict[tuple[int, float], FloatArray] = {}
+    for place, hybrid in enumerate(hybrids):
+        views = hybrid.views([queries[query] for query in judged], POOL)
+        for weight in MEMORY_WEIGHTS:
+            if weight or place == len(hybrids) - 1:  # without a memory, the last is what was chosen before
+                ranked = hybrid.best(views, POOL, remembering=weight)
+                values[place, weight] = _measured(hybrid, ranked, judged, measure, relevant_from)
+    best = max(values, key=lambda one: (values[one].mean(), -one[1], one[0]))
+    error = {one: (values[best] - held).std() / len(judged) ** 0.5 for one, held in values.items()}
+    close = [one for one in values if one[0] == best[0] and (values[best] - values[one]).mean() <= error[one]]
+    place, weight = min(close, key=lambda one: one[1])
+    return place, weight, {f"{one[0]}:{one[1]:g}": float(held.mean()) for one, held in values.items()}
+
+
+def _judged(
+    queries: Mapping[str, str], labels: Mapping[str, Mapping[str, int]], relevant_from: int
+) -> dict[str, Mapping[str, int]]:
+    return {
+        query: held
+        for query, held in labels.items()
+        if query in queries and any(grade >= relevant_from for grade in held.values())
+    }
+
+
+def _measured(
+    hybrid: Hybrid,
+    ranked: tuple[IntArray, FloatArray],
+    labels: Mapping[str, Mapping[str, int]],
+    measure: str,
+    relevant_from: int,
+) -> FloatArray:
+    """The measure of every query of ``labels``, float32 [queries]."""
+    run = as_run(labels, *ranked, hybrid.ids)
+    found = measure_run(labels, run, (measure,), relevant_from=relevant_from)[measure]
+    return np.array(list(found.values()), dtype=np.float32)
 
 
 def best_weight(values: Mapping[float, float]) -> float:
@@ -212,6 +282,11 @@ def union(*rankings: Iterable[Sequence[int] | npt.NDArray[np.integer]]) -> IntAr
     for place, line in enumerate(lines):
         rows[place, : len(line)] = line
     return rows
+
+
+def _filled(lines: Sequence[Sequence[float]], rows: IntArray) -> FloatArray:
+    """Values of all candidates [queries, n]; 0 where there are none."""
+    return np.array(lines, dtype=np.float32) if lines else np.zeros(rows.shape, dtype=np.float32)
 
 
 def standardise(scores: npt.NDArray[np.floating], pool: Mask) -> FloatArray:

@@ -31,7 +31,7 @@ from colabel.types import FloatArray, IntArray, Mask
 FILE = "probability.json"
 FEATURES = (
     *("late", "words", "rank by late interaction", "rank by words"),
-    *("best of late", "best of words", "similarity", "coverage"),
+    *("best of late", "best of words", "similarity", "coverage", "asked before"),
 )
 FEWEST_QUERIES, FEWEST_POSITIVES = 20, 50
 """Held-out queries, and labelled passages among their candidates, below which c would be chance."""
@@ -92,7 +92,8 @@ class Relevance:
 
     def of(self, views: Views) -> FloatArray:
         """Probabilities float32 [queries, n] of the candidates; NaN where there is none."""
-        found = _sigmoid(features(views) @ np.array(self.weights) + self.intercept)
+        known = features(views)[..., : len(self.weights)]  # of a run of an earlier version, all but the memory
+        found = _sigmoid(known @ np.array(self.weights) + self.intercept)
         return np.where(views.rows >= 0, found, np.nan).astype(np.float32)
 
     def of_rows(self, views: Views, rows: IntArray) -> FloatArray:
@@ -122,7 +123,7 @@ def read_relevance(folder: Path) -> Relevance | None:
 
 
 def features(views: Views) -> Floats:
-    """``FEATURES`` of all candidates, float64 [queries, n, 8]."""
+    """``FEATURES`` of all candidates, float64 [queries, n, 9]."""
     parts: list[Floats] = []
     for scores in (views.late.astype(np.float64), views.words.astype(np.float64)):
         pooled = np.where(views.pool, scores, -np.inf)
@@ -132,7 +133,8 @@ def features(views: Views) -> Floats:
         parts += [scores, np.log(np.array(ranks).reshape(scores.shape)), np.broadcast_to(best[:, None], scores.shape)]
     late, late_rank, late_best, words, words_rank, words_best = parts
     shares = [np.where(np.isfinite(one), one, 0.0) for one in (views.similarity, views.coverage)]
-    return np.stack([late, words, late_rank, words_rank, late_best, words_best, *shares], axis=-1)
+    asked = views.asked.astype(np.float64)
+    return np.stack([late, words, late_rank, words_rank, late_best, words_best, *shares, asked], axis=-1)
 
 
 def grades_of(

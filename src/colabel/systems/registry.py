@@ -52,6 +52,7 @@ class System:
         ceiling: whether it learns from the hidden labels too: how much better labels could teach, never a product.
         unlabelled: whether it sees no label and no query but those of test, which only measure it.
         hybrid_of: slug of the system whose vectors it joins with BM25's words; empty: it is no hybrid.
+        remembers: whether such a hybrid also has the labels of similar training queries.
         paper: how many times as long as collective self-KD the paper reports: annotation, and all of it.
     """
 
@@ -72,6 +73,7 @@ class System:
     ceiling: bool = False
     unlabelled: bool = False
     hybrid_of: str = ""
+    remembers: bool = False
     paper: tuple[float, float] | None = None
 
     @property
@@ -315,6 +317,17 @@ REGISTRY: tuple[System, ...] = (
         hybrid_of="colbert",
     ),
     System(
+        "memory",
+        "hybrid θ (with BM25), remembering",
+        "θ and BM25 together, and the labels of similar training queries: what was asked before is answered as it was "
+        "then; for a student, with its vectors or those of θ, whichever dev prefers",
+        frozenset({"theta"}),
+        group="search time",
+        default=False,
+        hybrid_of="colbert",
+        remembers=True,
+    ),
+    System(
         "mixed",
         "mixed (collective and cross-encoder)",
         "a student of θ that learns collective scores mixed with those of a cross-encoder",
@@ -376,7 +389,6 @@ LESSONS = tuple(
 """What ``run --teacher`` calls what a student learns from: the teachers, and hard labels in their forms."""
 TEACHERS = tuple(name for name in LESSONS if name in students.MAKERS)
 """What ``label --teacher`` calls the teachers."""
-_HYBRID = "hybrid-"
 THETA, COLLECTIVE = "colbert", "collective"
 DEFAULT_LESSON = "views"
 """What ``run`` teaches where nobody says: minutes on a plain CPU, and the collection is encoded once."""
@@ -391,11 +403,11 @@ def parse_system(slug: str) -> System:
     entry = _ENTRIES.get(slug)
     if entry is not None and not entry.betas:
         return entry
-    if slug.startswith(_HYBRID):
-        inner = parse_system(slug.removeprefix(_HYBRID))
-        about = f"{inner.title} and BM25 together, standardised per query; the weight of BM25 is fitted on dev"
-        slug, name = f"{_HYBRID}{inner.slug}", f"hybrid {inner.title}"
-        return dataclasses.replace(_ENTRIES["hybrid"], slug=slug, name=name, about=about, hybrid_of=inner.slug)
+    for kind in (entry for entry in REGISTRY if entry.hybrid_of and slug.startswith(f"{entry.slug}-")):
+        inner = parse_system(slug.removeprefix(f"{kind.slug}-"))
+        name = kind.name.replace("θ (with BM25)", inner.title)
+        about = kind.about.replace("θ", inner.title, 1)
+        return dataclasses.replace(kind, slug=f"{kind.slug}-{inner.slug}", name=name, about=about, hybrid_of=inner.slug)
     match = _MEMBER.fullmatch(slug)
     if match is None:
         raise SettingsError(
@@ -410,7 +422,7 @@ def parse_system(slug: str) -> System:
 def default_slugs() -> tuple[str, ...]:
     """The systems of a study that names none."""
     own = ([f"{one.slug}-{beta}" for beta in one.betas] or [one.slug] for one in REGISTRY if one.default)
-    return (*itertools.chain.from_iterable(own), f"{_HYBRID}views")
+    return (*itertools.chain.from_iterable(own), "hybrid-views", "memory-views")
 
 
 def systems_of(recipe: Recipe) -> list[System]:
