@@ -49,7 +49,7 @@ def test_what_was_asked_before_is_found_first(finished: tuple[Path, RunResult]) 
     searched = colabel.open_run(out)
     assert isinstance(searched.hybrid, Hybrid) and searched.hybrid.memory is not None
     found = searched.search("harbour harbour", k=3)
-    assert found.ids[0, 0] == ANSWERS["harbour"]
+    assert found.ids[0, 0] == ANSWERS["harbour"] and found.hits()[0].asked.startswith("harbour harbour")
     assert searched.hybrid.rank(["harbour harbour"], 3)[0].tolist() == found.rows.tolist()
 
 

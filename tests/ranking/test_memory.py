@@ -85,7 +85,8 @@ def test_a_hybrid_with_a_memory_answers_as_people_did(hybrid: Hybrid, index: Ind
     rows, scores = remembers.rank(["summer 3", "glacier caves 5"], 3)
     assert rows[0, 0] == wanted and rows[1, 0] == index.store.ids.rows(["p001"])[0]
     assert (np.diff(scores, axis=1) <= 0).all()
-    assert memory.reminder("summer 3", int(wanted)).startswith("summer") and not memory.reminder("summer 3", 0)
+    shown = memory.reminders("summer 3", [int(wanted), 0])
+    assert shown[0].startswith("summer") and not shown[1]
     nothing = np.zeros(len(index.store), dtype=bool)
     assert memory.recall(["summer 3"], nothing) == [{}]
     forgets = Memory.open(folder, LateInteraction(index), 0.0)

@@ -245,6 +245,7 @@ def search_command(
         lines = []
         for hit, held in shown:
             lines += [*hit_lines(hit), *([f"     matched: {', '.join(map(str, held))}"] if held else [])]
+            lines += [f"     an answer to: {hit.asked}"] if hit.asked else []
         emit("\n".join(lines) or f"nothing {'relevant ' * bool(min_probability)}was found")
 
 

@@ -85,10 +85,13 @@ class Found:
     rows: npt.NDArray[np.int64]
     probabilities: npt.NDArray[np.float32]
     _index: Index
+    _memory: Memory | None = None
 
     def hits(self, place: int = 0) -> list[Hit]:
         """The passages of one text, with titles and contents."""
-        return hits(self._index, self.rows[place], self.scores[place], self.probabilities[place])
+        rows = self.rows[place]
+        asked = () if self._memory is None else self._memory.reminders(self.texts[place], rows.tolist())
+        return hits(self._index, rows, self.scores[place], self.probabilities[place], asked)
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per passage: query, rank, score, passage_id, title, text and probability."""
@@ -360,7 +363,7 @@ class Run:
             scores = np.where(rows < 0, -np.inf, np.take_along_axis(scores, order, 1)).astype(np.float32)
             likely = np.where(rows < 0, np.nan, np.take_along_axis(likely, order, 1)).astype(np.float32)
         ids = np.array([[chosen.ids[row] if row >= 0 else "" for row in line] for line in rows.tolist()], dtype=np.str_)
-        return Found(asked, ids.reshape(rows.shape), scores, rows, likely, self.index)
+        return Found(asked, ids.reshape(rows.shape), scores, rows, likely, self.index, getattr(chosen, "memory", None))
 
     def probabilities(
         self, texts: Sequence[str], rows: npt.NDArray[np.int64], views: Views | None = None

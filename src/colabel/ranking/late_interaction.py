@@ -107,7 +107,7 @@ class Hit:
     """A passage that was found, or the best piece of a document; ``row`` is its place in the index.
 
     Title and text are empty where the collection is not at its place any more. ``probability`` is that of being
-    relevant, where a run could fit it.
+    relevant, where a run could fit it; ``asked`` is a similar training query that the passage is a label of.
     """
 
     rank: int
@@ -117,6 +117,7 @@ class Hit:
     text: str
     row: int = -1
     probability: float | None = None
+    asked: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types, without the row."""
@@ -135,13 +136,19 @@ def search(index: Index, text: str, k: int = 10, *, ranker: Ranker | None = None
     return hits(index, rows[0], scores[0])
 
 
-def hits(index: Index, rows: IntArray, scores: FloatArray, probabilities: FloatArray | None = None) -> list[Hit]:
+def hits(
+    index: Index,
+    rows: IntArray,
+    scores: FloatArray,
+    probabilities: FloatArray | None = None,
+    asked: Sequence[str] = (),
+) -> list[Hit]:
     """Ranked rows with the passages' contents; what follows a row of −1 is left out."""
     found: list[Hit] = []
     known = np.full(len(rows), np.nan) if probabilities is None else probabilities
-    lines = zip(rows.tolist(), scores.tolist(), known.tolist(), strict=True)
-    for row, score, probability in itertools.takewhile(lambda line: line[0] >= 0, lines):
+    lines = zip(rows.tolist(), scores.tolist(), known.tolist(), asked or [""] * len(rows), strict=True)
+    for row, score, probability, before in itertools.takewhile(lambda line: line[0] >= 0, lines):
         passage = index.passages[row] if index.passages is not None else Passage("", "", "")
         likely = None if np.isnan(probability) else probability
-        found.append(Hit(len(found) + 1, score, index.store.ids[row], passage.title, passage.text, row, likely))
+        found.append(Hit(len(found) + 1, score, index.store.ids[row], passage.title, passage.text, row, likely, before))
     return found

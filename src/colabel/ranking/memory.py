@@ -36,6 +36,8 @@ NEAREST = 128
 """Training queries, nearest by the mean of their vectors, that are compared token by token."""
 RECALLED = 50
 """Passages that a query is reminded of, at most."""
+TELLING = 0.2
+"""P from which on a similar query is worth showing beside a hit."""
 FEWEST_SHARED = 20
 """Labels in common with a neighbour below which a fit would be chance: then nothing is remembered."""
 WEIGHTS, DEFAULT_WEIGHT = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 4.0
@@ -95,10 +97,14 @@ class Memory:
             found.append(dict(zip(best, likely.tolist(), strict=True)))
         return found
 
-    def reminder(self, text: str, row: int) -> str:
-        """The most similar training query for which a passage is labelled; empty if there is none."""
-        found = self.asked.alike(self.reader.encode([text]).numpy()[0]).get(row)
-        return "" if found is None else self.texts[found[1]]
+    def reminders(self, text: str, rows: Sequence[int]) -> list[str]:
+        """For each passage the most similar query that it is a label of; "" where there is none, or none so similar
+        that it says much."""
+        if self.fit is None or not self.weight:
+            return [""] * len(rows)
+        held = self.asked.alike(self.reader.encode([text]).numpy()[0])
+        likely = {row: probability(np.array([alike]), self.fit)[0] for row, (alike, _) in held.items()}
+        return [self.texts[held[row][1]] if likely.get(row, 0.0) >= TELLING else "" for row in rows]
 
 
 class Asked:
