@@ -88,9 +88,9 @@ def test_a_hybrid_with_a_memory_answers_as_people_did(hybrid: Hybrid, index: Ind
     shown = memory.reminders("summer 3", [int(wanted), 0])
     assert shown[0].startswith("summer") and not shown[1]
     nothing = np.zeros(len(index.store), dtype=bool)
-    assert memory.recall(["summer 3"], nothing) == [{}]
+    assert memory.recall(memory.reader.encode(["summer 3"]), nothing) == [{}]
     forgets = Memory.open(folder, LateInteraction(index), 0.0)
-    assert forgets.recall(["summer 3"]) == [{}]
+    assert forgets.recall(forgets.reader.encode(["summer 3"])) == [{}]
     as_before = Hybrid(hybrid.late, hybrid.words, memory=forgets)
     assert as_before.rank(["summer 3"], 5)[0].tolist() == hybrid.rank(["summer 3"], 5)[0].tolist()
     assert len({hybrid.fingerprint, as_before.fingerprint, remembers.fingerprint}) == 3
@@ -98,7 +98,8 @@ def test_a_hybrid_with_a_memory_answers_as_people_did(hybrid: Hybrid, index: Ind
 
 def test_labels_of_passages_that_are_gone_are_forgotten(index: Index, tmp_path: Path) -> None:
     folder = kept(index, tmp_path / "memory", {"summer": ["p003", "gone"]}, (20.0, -10.0))
-    found = Memory.open(folder, LateInteraction(index)).recall(["summer"])[0]
+    late = LateInteraction(index)
+    found = Memory.open(folder, late).recall(late.encode(["summer"]))[0]
     assert list(found) == index.store.ids.rows(["p003"]).tolist() and len(found) <= RECALLED
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from colabel.artefacts import fingerprint
 from colabel.data.pieces import one_per_document
@@ -79,7 +80,7 @@ class Hybrid:
         queries = self.late.encode(texts)
         late_rows, _ = self.late.search(queries, depth, allowed)
         word_rows, _ = self.words.rank(texts, depth, allowed)
-        recalled = [] if self.memory is None else self.memory.recall(texts, allowed)
+        recalled = [] if self.memory is None else self.memory.recall(self._as_asked(texts, queries), allowed)
         more = [*([list(map(list, recalled))] if recalled else ()), *(() if also is None else (also,))]
         rows = union(late_rows, word_rows, *more)
         asked = [[held.get(row, 0.0) for row in line] for held, line in zip(recalled, rows.tolist(), strict=False)]
@@ -94,6 +95,11 @@ class Hybrid:
         tokens = np.maximum((queries != 0).any(dim=2).sum(dim=1).numpy(), 1)
         shares = late / tokens[:, None], words / self.words.weights(texts)[:, None]
         return Views(rows, standardise(late, pool), standardise(words, pool), pool, *shares, _filled(asked, rows))
+
+    def _as_asked(self, texts: Sequence[str], queries: torch.Tensor) -> torch.Tensor:
+        """Query vectors of the model that read the remembered queries; ``queries`` are those of late interaction."""
+        reader = self.memory.reader if self.memory else self.late
+        return queries if reader.fingerprint == self.late.fingerprint else reader.encode(texts)
 
     def best(
         self, views: Views, depth: int, weight: float | None = None, remembering: float | None = None

@@ -84,12 +84,16 @@ class Memory:
         texts = StringTable.open(folder, "texts")
         return cls(reader, asked, texts, fit, weight=weight, fingerprint=manifest.fingerprint)
 
-    def recall(self, texts: Sequence[str], allowed: Mask | None = None) -> list[dict[int, float]]:
-        """P of the passages that like queries have as labels, by row, for each text; the first ``RECALLED``."""
+    def recall(self, queries: torch.Tensor, allowed: Mask | None = None) -> list[dict[int, float]]:
+        """P of the passages that like queries have as labels, by row, for each query; the first ``RECALLED``.
+
+        Args:
+            queries: vectors of the reader [queries, length, dimension], zero where padded.
+        """
         if self.fit is None or not self.weight:
-            return [{} for _ in texts]
+            return [{} for _ in queries]
         found = []
-        for query in self.reader.encode(texts).numpy():
+        for query in queries.numpy():
             held = self.asked.alike(query)
             known = [row for row in held if allowed is None or allowed[row]]
             best = sorted(known, key=lambda row: (-held[row][0], row))[:RECALLED]
