@@ -89,9 +89,12 @@ class Found:
 
     def hits(self, place: int = 0) -> list[Hit]:
         """The passages of one text, with titles and contents."""
-        rows = self.rows[place]
-        asked = () if self._memory is None else self._memory.reminders(self.texts[place], rows.tolist())
-        return hits(self._index, rows, self.scores[place], self.probabilities[place], asked)
+        return hits(self._index, self.rows[place], self.scores[place], self.probabilities[place], self.asked(place))
+
+    def asked(self, place: int = 0) -> list[str]:
+        """For each passage of one text a similar training query that it is labelled for; "" where there is none."""
+        rows = self.rows[place].tolist()
+        return [""] * len(rows) if self._memory is None else self._memory.reminders(self.texts[place], rows)
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per passage: query, rank, score, passage_id, title, text and probability."""

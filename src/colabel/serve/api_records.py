@@ -98,7 +98,8 @@ class NothingRequest(Request, frozen=True):
 class HitView(Struct, frozen=True):
     """A passage that was found; ``verdict`` is the judges' decision on it, ``label`` its grade in the collection.
 
-    ``probability`` is that of being relevant, where the run could fit it.
+    ``probability`` is that of being relevant, where the run could fit it; ``asked`` is a similar training query that
+    the passage is labelled for.
     """
 
     rank: int
@@ -110,6 +111,7 @@ class HitView(Struct, frozen=True):
     metadata: dict[str, Any]
     label: int | None
     verdict: bool | None
+    asked: str = ""
 
 
 class SearchResponse(Struct, frozen=True):

@@ -130,7 +130,7 @@ class ServedRun:
             vectors = encoder.encode_queries([query]).vectors[0].numpy()
         hits: list[records.HitView] = []
         lines = zip(*(one[0].tolist() for one in (found.rows, found.scores, found.probabilities)), strict=True)
-        for row, score, likely in lines:
+        for (row, score, likely), asked in zip(lines, found.asked(), strict=True):
             if row < 0:
                 break
             passage = self.run.passages[row]
@@ -140,7 +140,9 @@ class ServedRun:
             title, text = self._marked(passage, [match])
             metadata = {str(name): value for name, value in passage.metadata.items()}
             figures = len(hits) + 1, score, None if math.isnan(likely) else likely
-            hits.append(records.HitView(*figures, passage.id, title, text, metadata, label=None, verdict=None))
+            hits.append(
+                records.HitView(*figures, passage.id, title, text, metadata, label=None, verdict=None, asked=asked)
+            )
         return hits
 
     def query_id(self, text: str) -> str:

@@ -116,6 +116,7 @@ function hit(one, found, other) {
   if (one.label !== null) foot.append(make("span", { className: "badge", textContent: `labelled ${one.label}` }));
   foot.append(make("span", { textContent: one.passage_id }), make("span", { textContent: one.score.toFixed(2) }));
   if (one.probability !== null) foot.append(make("span", { textContent: `${Math.round(100 * one.probability)} % likely` }));
+  if (one.asked) foot.append(make("span", { textContent: `an answer to: ${one.asked}` }));
   for (const [name, value] of Object.entries(one.metadata).slice(0, 4)) {
     const shown = typeof value === "object" ? JSON.stringify(value) : String(value);
     foot.append(make("span", { textContent: `${name}: ${shown.slice(0, 60)}` }));
