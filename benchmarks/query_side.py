@@ -23,7 +23,7 @@ PAIRS = (
     *(("views", "hn-query"), ("hybrid-views", "hybrid-hn-query"), ("views", "colbert"), ("hybrid-views", "hybrid")),
     *(("ceiling", "hn-query"), ("hybrid", "colbert"), ("hybrid", "bm25")),
     *(("bootstrap", "colbert"), ("hybrid-bootstrap", "hybrid"), ("hybrid-bootstrap", "bm25")),
-    *(("memory", "hybrid"), ("memory", "hybrid-hn-query"), ("memory-views", "hybrid-views"), ("memory-views", "memory")),
+    *(("memory", "hybrid"), ("memory", "hybrid-hn-query"), ("memory-views", "hybrid-views")),
     *(("ce-query", "hn-query"), ("views", "ce-query"), ("collective-query", "hn-query")),
 )
 
