@@ -25,6 +25,17 @@ def note(cache: ShardCache, argument: tuple[int, Path]) -> int:
     return number
 
 
+def outlive(cache: ShardCache, argument: tuple[int, Path]) -> int:
+    """Say that it began; before a node is lost, last until its workers are gone, so that a call there never ends."""
+    number, place = argument
+    (place / f"begun-{number}-{os.getpid()}").touch()
+    if not (place / "lost").exists():
+        while not (place / "lost").exists():
+            time.sleep(0.05)
+        time.sleep(3.0)
+    return number
+
+
 def die_once(cache: ShardCache, argument: tuple[int, Path]) -> int:
     """The first attempt at number 3 kills its own process, as the system does when memory runs out."""
     number, place = argument
