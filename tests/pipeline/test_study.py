@@ -395,11 +395,15 @@ def test_a_transferred_hybrid_joins_words_with_the_weight_of_the_study(
     wanted: Recipe, done: Done, recipe: Recipe, tmp_path: Path
 ) -> None:
     out = shutil.copytree(done[0], tmp_path / "study")
-    chosen = replace(wanted.study, systems=("colbert", "hybrid", "hn-query"), seeds=1, repeated=(), sweep=False)
+    chosen = replace(
+        wanted.study, systems=("colbert", "hybrid", "memory", "hn-query"), seeds=1, repeated=(), sweep=False
+    )
     study(replace(wanted, study=chosen, query_side=replace(wanted.query_side, steps=2)), out)
     data = replace(recipe.data, source=str(graded_collection(recipe, tmp_path / "graded")))
     transfer(out, data, tmp_path / "out")
-    plain, joined = (read_run_file(tmp_path / "out" / "runs" / name) for name in ("colbert", "hybrid"))
+    names = ("colbert", "hybrid", "memory")
+    plain, joined, remembering = (read_run_file(tmp_path / "out" / "runs" / name) for name in names)
+    assert joined == remembering, "what is remembered are passages of the study's own collection"
     assert plain.keys() == joined.keys()
     assert plain != joined
     indexes = {path.name for path in (tmp_path / "out" / "indexes").iterdir()}

@@ -125,9 +125,10 @@ class Transfer(Rows):
         """What answers queries for a system."""
         if not system.needs:
             return self.stages.bm25(self.dataset)
-        if system.hybrid_of:  # with the weight that the study found
+        if system.hybrid_of:  # with the weight that the study found; what it remembers are passages of its own collection
             late = cast(LateInteraction, self.ranker(parse_system(system.hybrid_of)))
-            weight = float(read_manifest(self._source.hybrid(system.slug)).counts["weight"])
+            plain = self._source.hybrid(system.slug.replace("memory", "hybrid", 1))
+            weight = float(read_manifest(plain).counts["weight"])
             return Hybrid(late, self.stages.bm25(self.dataset), weight, name=system.slug)
         if system.query_side:
             return LateInteraction(self._theta_index(), system.slug, student=self._source.model(system))
