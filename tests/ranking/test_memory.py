@@ -39,7 +39,7 @@ def kept(index: Index, folder: Path, asked: dict[str, list[str]], fit: tuple[flo
     """A finished artefact of some queries with their labels."""
 
     def write(space: Workspace) -> dict[str, object]:
-        save_asked(space, asked, LateInteraction(index).encode(list(asked)), index.store.ids)
+        save_asked(space, asked, LateInteraction(index))
         return {"queries": len(asked), "fit": fit}
 
     with Builder() as builder:
@@ -101,6 +101,14 @@ def test_labels_of_passages_that_are_gone_are_forgotten(index: Index, tmp_path: 
     late = LateInteraction(index)
     found = Memory.open(folder, late).recall(late.encode(["summer"]))[0]
     assert list(found) == index.store.ids.rows(["p003"]).tolist() and len(found) <= RECALLED
+
+
+def test_of_very_many_queries_some_are_remembered(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colabel.ranking.memory.MOST_ASKED", 10)
+    memory = Memory.open(kept(index, tmp_path / "memory", ASKED, (20.0, -16.0)), LateInteraction(index))
+    assert len(memory.texts) == len(memory.asked.labels) == 10 and set(memory.texts) < set(ASKED)
 
 
 def test_dev_decides_whether_to_remember(hybrid: Hybrid, index: Index, tmp_path: Path) -> None:

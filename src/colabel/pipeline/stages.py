@@ -492,8 +492,8 @@ class Stages:
             held: dict[str, list[str]] = {}
             for query, passages in known.items():
                 held.setdefault(data.queries[query], []).extend(passages)
-            asked = save_asked(space, held, reader.encode(list(held)), reader.ids)
-            return {"queries": len(held), "fit": fit_memory(asked)}
+            asked = save_asked(space, held, reader)
+            return {"queries": len(asked.labels), "fit": fit_memory(asked)}
 
         spec = Spec(MEMORY, {}, {"index": index.fingerprint, "labels": data.labels_fingerprint(TRAIN)})
         made = self._once(MEMORY, at, self.builder.build, at, spec, write)

@@ -125,7 +125,7 @@ class Transfer(Rows):
         """What answers queries for a system."""
         if not system.needs:
             return self.stages.bm25(self.dataset)
-        if system.hybrid_of:  # with the weight that the study found; what it remembers are passages of its own collection
+        if system.hybrid_of:  # with the weight that the study found; its memory is of other passages
             late = cast(LateInteraction, self.ranker(parse_system(system.hybrid_of)))
             plain = self._source.hybrid(system.slug.replace("memory", "hybrid", 1))
             weight = float(read_manifest(plain).counts["weight"])

@@ -27,11 +27,14 @@ import numpy.typing as npt
 import torch
 
 from colabel.artefacts import Workspace, read_manifest
+from colabel.data.splits import stable_fraction
 from colabel.data.string_table import StringTable
 from colabel.ranking.late_interaction import LateInteraction
 from colabel.types import FloatArray, IntArray, Mask
 
 STAGE = "memory"
+MOST_ASKED, BLOCK = 100_000, 2048
+"""Training queries that are remembered, drawn from more, and read at once."""
 NEAREST = 128
 """Training queries, nearest by the mean of their vectors, that are compared token by token."""
 RECALLED = 50
@@ -183,11 +186,15 @@ def probability(alike: npt.NDArray[np.floating], fit: tuple[float, float]) -> np
     return np.asarray(1 / (1 + np.exp(-(fit[0] * np.asarray(alike) + fit[1]))), dtype=np.float32)
 
 
-def save_asked(
-    space: Workspace, queries: Mapping[str, Sequence[str]], vectors: torch.Tensor, ids: StringTable
-) -> Asked:
-    """Write training queries (text → ids of its labelled passages) with their vectors, zero where padded."""
-    kept = [one[(one != 0).any(axis=1)].astype(np.float16) for one in vectors.numpy()]
+def save_asked(space: Workspace, queries: Mapping[str, Sequence[str]], reader: LateInteraction) -> Asked:
+    """Write training queries (text → ids of its labelled passages) with the vectors that a model reads them as."""
+    if len(queries) > MOST_ASKED:
+        drawn = sorted(queries, key=lambda text: stable_fraction(text, STAGE))[:MOST_ASKED]
+        queries = {text: queries[text] for text in sorted(drawn)}
+    texts, kept = list(queries), list[npt.NDArray[np.float16]]()
+    for start in range(0, len(texts), BLOCK):
+        read = reader.encode(texts[start : start + BLOCK]).numpy()
+        kept += [one[(one != 0).any(axis=1)].astype(np.float16) for one in read]
     tokens = np.concatenate(kept) if kept else np.zeros((0, 1), dtype=np.float16)
     names = list(dict.fromkeys(name for held in queries.values() for name in held))
     places = {name: place for place, name in enumerate(names)}
@@ -198,7 +205,7 @@ def save_asked(
     space.save("label_offsets.npy", np.cumsum([0, *map(len, queries.values())]).astype(np.int64))
     StringTable.of(queries).save(space, "texts")
     StringTable.of(names).save(space, "passages")
-    return Asked(tokens, offsets, label_rows(list(queries.values()), ids))
+    return Asked(tokens, offsets, label_rows(list(queries.values()), reader.ids))
 
 
 def label_rows(labels: Sequence[Sequence[str]], ids: StringTable) -> list[IntArray]:
