@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,12 @@ from tests.conftest import WORDS
 
 ANSWERS = {"glacier": "p50", "harbour": "p51", "summer": "p52"}
 """A word of a question, and the passage that people clicked for it, which does not hold the word."""
+
+SETTINGS = (
+    *("encoder.dimension=16", "encoder.query_length=12", "encoder.passage_length=24", "encoder.device=cpu"),
+    *("collective.clusters=6", "collective.centroids=3", "labels.candidates=10"),
+    *("query_side.steps=2", "rank.depth=20"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +42,7 @@ def asked() -> Dataset:
 @pytest.fixture(scope="module")
 def finished(asked: Dataset, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
     out = tmp_path_factory.mktemp("remembering") / "run"
-    settings = [f"encoder.model={tiny_model}", "encoder.dimension=16", "encoder.query_length=12"]
-    settings += ["encoder.passage_length=24", "encoder.device=cpu", "query_side.steps=2", "rank.depth=20"]
-    settings += ["collective.clusters=6", "collective.centroids=3", "labels.candidates=10"]
-    return out, run(asked, out, overrides=settings)
+    return out, run(asked, out, overrides=[*SETTINGS, f"encoder.model={tiny_model}"])
 
 
 def test_what_was_asked_before_is_found_first(finished: tuple[Path, RunResult]) -> None:
@@ -69,6 +73,19 @@ def test_passages_that_are_deleted_are_forgotten(finished: tuple[Path, RunResult
         assert changed.search("harbour harbour", k=1).ids[0, 0] == ANSWERS["harbour"]
     finally:
         changed.add([{"id": "p99", "text": "snow"}])
+
+
+def test_what_is_not_labelled_any_more_is_not_remembered(
+    asked: Dataset, finished: tuple[Path, RunResult], tiny_model: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished[0], tmp_path / "run")
+    labels = {split: {query: list(held) for query, held in asked.labels(split).items()} for split in asked.splits}
+    labels["train"] = {query: [f"p{place}"] for place, query in enumerate(labels["train"])}  # no two share an answer
+    passages = {one.id: one.text for one in asked.passages}
+    fewer = Dataset.from_records(passages, asked.queries, labels, name="asked-once")
+    result = run(fewer, out, overrides=[*SETTINGS, f"encoder.model={tiny_model}"])
+    assert result.evaluation is not None and "memory-views" not in result.evaluation.means
+    assert colabel.open_run(out).hybrid.memory is None
 
 
 def test_a_row_of_a_study_remembers() -> None:

@@ -203,7 +203,8 @@ def test_what_a_dry_run_names_is_what_the_run_makes(recipe: Recipe, finished: Pa
     made = {name for name in made if not name.startswith("versions/")}
     made -= {path.parent.relative_to(out).as_posix() for path, at in before.items() if path.stat().st_mtime_ns == at}
     own = "students/collective-0.5"
-    joined = {"hybrid/hybrid-collective-0.5", "runs/hybrid-collective-0.5", "probability", f"memory/{own}/index"}
+    joined = {"hybrid/hybrid-collective-0.5", "runs/hybrid-collective-0.5", "probability"}
+    joined |= {"hybrid/memory-collective-0.5", f"memory/{own}/index"}
     assert made == {f"{own}/model", f"{own}/index/encoder", f"{own}/index/tokens", "runs/collective-0.5", *joined}
     assert left(changed, out) == "everything is up to date"
 

@@ -284,7 +284,8 @@ class Run:
         remembers, fitted = (self.at.hybrid(f"{kind}-{self.system.slug}") for kind in ("memory", "hybrid"))
         if remembers.exists():
             counts, reader = read_manifest(remembers).counts, LateInteraction(late.index, "colbert", strict=True)
-            memory = Memory.open(self.at.memory(self.trained_index.folder), reader, float(counts["weight"]))
+            at, weight = self.at.memory(self.trained_index.folder), float(counts["weight"])
+            memory = Memory.open(at, reader, weight) if weight else None  # else nothing is remembered any more
             chosen = late if counts["of"] == self.system.slug else reader
             return Hybrid(chosen, words, float(counts["words"]), memory=memory)
         weight = float(read_manifest(fitted).counts["weight"]) if fitted.exists() else DEFAULT_WEIGHT

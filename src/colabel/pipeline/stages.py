@@ -481,12 +481,11 @@ class Stages:
 
         The last one as it is where nothing can be remembered: no labels, or none that two similar queries share.
         """
-        index, measure, last = hybrids[-1].late.index, self.recipe.fit.measure, hybrids[-1]
+        last, measure, out = hybrids[-1], self.recipe.fit.measure, self.at.hybrid(name)
+        index = last.late.index
         known = {} if TRAIN in data.pseudo or TRAIN not in data.splits else data.positives(TRAIN)
+        labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}
         reader, at = LateInteraction(index, MEMORY), self.at.memory(index.folder)
-        plain = Hybrid(last.late, last.words, last.weight, name=name)
-        if not known:
-            return plain
 
         def write(space: Workspace) -> Mapping[str, Any]:
             held: dict[str, list[str]] = {}
@@ -495,13 +494,16 @@ class Stages:
             asked = save_asked(space, held, reader)
             return {"queries": len(asked.labels), "fit": fit_memory(asked)}
 
-        spec = Spec(MEMORY, {}, {"index": index.fingerprint, "labels": data.labels_fingerprint(TRAIN)})
-        made = self._once(MEMORY, at, self.builder.build, at, spec, write)
-        if made.counts["fit"] is None:
-            return plain
-        labels = data.labels(DEV) if DEV in data.splits and DEV not in data.pseudo else {}
+        inputs = {one.name: one.fingerprint for one in hybrids}
+        inputs |= {"memory": "", "dev": data.labels_fingerprint(DEV) if labels else ""}
+        if known:
+            spec = Spec(MEMORY, {}, {"index": index.fingerprint, "labels": data.labels_fingerprint(TRAIN)})
+            made = self._once(MEMORY, at, self.builder.build, at, spec, write)
+            inputs["memory"] = made.fingerprint if made.counts["fit"] else ""
 
         def fit(_: Workspace) -> Mapping[str, Any]:
+            if not inputs["memory"]:
+                return {"of": last.late.name, "words": last.weight, "weight": 0.0, "values": {}}
             memory = Memory.open(at, reader)
             trials = [Hybrid(one.late, one.words, one.weight, memory=memory) for one in hybrids]
             how: dict[str, Any] = {"measure": measure, "relevant_from": data.relevant_from}
@@ -509,12 +511,10 @@ class Stages:
             place, weight, values = fit_memory_weight(trials, queries, labels, **how)
             return {"of": hybrids[place].late.name, "words": hybrids[place].weight, "weight": weight, "values": values}
 
-        inputs = {"memory": made.fingerprint, "dev": data.labels_fingerprint(DEV) if labels else ""}
-        spec = Spec("remembering", {"measure": measure}, inputs | {one.name: one.fingerprint for one in hybrids})
-        out = self.at.hybrid(name)
+        spec = Spec("remembering", {"measure": measure}, inputs)
         counts = self._once("hybrid", out, self.builder.build, out, spec, fit).counts
         late = next(one.late for one in hybrids if one.late.name == counts["of"])
-        memory = Memory.open(at, reader, float(counts["weight"]))
+        memory = Memory.open(at, reader, float(counts["weight"])) if counts["weight"] else None
         return Hybrid(late, last.words, float(counts["words"]), name=name, memory=memory)
 
     def relevance(self, data: Dataset, hybrid: Hybrid) -> Relevance | None:
