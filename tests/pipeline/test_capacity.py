@@ -34,8 +34,14 @@ def test_stages_by_hand(recipe: Recipe) -> None:
     assert found["label"] == pytest.approx(3 * data.train * min(recipe.labels.candidates, 40) * 50 / 1e6)
     assert found["encoder"] == 3.0 + 40 / 100 and found["rank"] == pytest.approx(data.test * search)
     few = replace(recipe, pseudo=replace(recipe.pseudo, queries=40), data=replace(recipe.data, holdout=0.1))
-    taught = stage_seconds(recipe, parse_system("views"), data, RATES)["query side"]
+    alone = replace(recipe, pseudo=replace(recipe.pseudo, queries=1))  # more than that are labelled
+    taught = stage_seconds(alone, parse_system("views"), data, RATES)["query side"]
     assert taught == pytest.approx(3.0 + 2 * 8 * 0.5 + 9 * data.dev * search)  # two lessons of eight steps
+    beside = 36 * (search + 0.5 / 100) + steps_of(recipe.query_side, 36) * 0.5 + 2 * data.dev * search
+    assert stage_seconds(few, parse_system("views"), data, RATES)["query side"] == pytest.approx(taught + beside)
+    assert stage_seconds(few, parse_system("views"), replace(data, pseudo=True), RATES)["query side"] == taught
+    short = stage_seconds(recipe, parse_system("bootstrap"), replace(data, passages=5), RATES)
+    assert short["collect"] == pytest.approx(20 * (1 / 200 + 5 * 50 / 1e6 + 0.5 / 100)), "four kinds of five passages"
     made = stage_seconds(few, parse_system("bootstrap"), data, RATES)  # 36 queries, four more held out
     assert made["collect"] == pytest.approx(36 * (search + 0.5 / 100))
     assert made["query side"] == pytest.approx(3.0 + steps_of(recipe.query_side, 36) * 0.5 + 5 * 4 * search)

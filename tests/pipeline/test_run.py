@@ -114,6 +114,23 @@ def test_a_finished_student_is_known_without_making_its_lists(
     assert read_manifest(run(recipe, tmp_path / "run").student) == read_manifest(first.student)
 
 
+def test_where_labels_are_few_the_passages_teach_as_well(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colabel.data.pseudo.COMMON", 1.0)  # the small collection has few words
+    few = replace(recipe, pseudo=PseudoSettings(queries=200))
+    first = read_manifest(run(few, tmp_path / "few").student)
+    assert set(first.counts["target_entropy"]) == {"teacher", "labels", "passages"}
+    monkeypatch.setattr("colabel.train.query_side._clearly", lambda one, other: False)
+    assert read_manifest(run(replace(few, seed=1), tmp_path / "other").student).counts["lesson"].endswith("passages")
+    monkeypatch.setattr("colabel.pipeline.stages.candidate_rows", None)
+    assert read_manifest(run(few, tmp_path / "few").student) == first, "known without making its lists"
+    monkeypatch.undo()
+    many = replace(recipe, pseudo=PseudoSettings(queries=1))
+    found = read_manifest(run(many, tmp_path / "many").student)
+    assert set(found.counts["target_entropy"]) == {"teacher", "labels"} and "passages" not in found.counts["lesson"]
+
+
 def test_a_language_model_writes_queries_once(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

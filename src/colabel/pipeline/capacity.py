@@ -25,7 +25,7 @@ from colabel.evaluation.timing import WARMUP
 from colabel.findings.results import TIMED_QUERIES
 from colabel.index.codec import vector_bytes
 from colabel.index.index import choose_engine
-from colabel.pipeline.stages import settle, training_data
+from colabel.pipeline.stages import made_beside, settle, training_data
 from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
@@ -78,19 +78,20 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How much there is to do: passages, and queries with a relevant one in each split."""
+    """How much there is to do: passages, queries with a relevant one in each split, whether nobody labelled them."""
 
     passages: int
     train: int = 0
     dev: int = 0
     test: int = 0
     name: str = ""
+    pseudo: bool = False
 
     @classmethod
     def of(cls, data: Dataset) -> Counts:
         """Those of a collection."""
         train, dev, test = (len(data.positives(split)) if split in data.splits else 0 for split in (TRAIN, DEV, TEST))
-        return cls(len(data.passages), train, dev, test, data.name)
+        return cls(len(data.passages), train, dev, test, data.name, TRAIN in data.pseudo)
 
 
 def measure_rates(recipe: Recipe, data: Dataset) -> Rates:
@@ -172,9 +173,11 @@ def stage_seconds(
     """Stage → its seconds for a system, in the order of ``stages_of``."""
     passages, rate = counts.passages, rates.encoded
     queries, dev, tests = counts.train, counts.dev, counts.test
-    made, asked_of_all = made_queries(recipe, system), queries + dev + tests
+    most, asked_of_all = passages * len(recipe.pseudo.kinds), queries + dev + tests
+    made = min(made_queries(recipe, system), most)
     if system.unlabelled:
-        queries, dev = made, recipe.pseudo.queries - made
+        queries, dev = made, min(recipe.pseudo.queries - made, most)
+    beside = 0 if counts.pseudo else min(made_beside(recipe, system, queries), most)
 
     def training(settings: TrainSettings | DistilSettings, mixes: int = 0) -> float:
         shown, pool = settings.steps * settings.batch_queries * settings.passages, 0
@@ -194,9 +197,9 @@ def stage_seconds(
     search = 1 / rates.queries + tokens * (_LISTS_READ if approximate else 1.0) / rates.searched
     sampled = 0 if _late(recipe.encoder.model) else min(PROJECTION_SAMPLE, passages)
     candidates = min(recipe.labels.candidates, passages) if system.asked_directly else 0
-    compared = _VIEWS * queries * candidates * rates.tokens / rates.searched
+    compared = _VIEWS * (queries + beside) * candidates * rates.tokens / rates.searched
     lessons = 2 if system.teacher and not system.unlabelled else 1  # the teacher's and the labels'
-    asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0)
+    asked = len(ALPHAS) + (len(COARSE) * 2 if lessons > 1 else 0) + (len(COARSE) if beside else 0)
     compared_on_dev = asked * min(dev, DEV_QUERIES) * search
     workers = max(1, recipe.compute.workers) if recipe.compute.engine == "ray" else 1
     found = {
@@ -207,7 +210,10 @@ def stage_seconds(
         "collect": queries * (search / workers + _COLLECTED / rate),
         "cross-encoder": reading * layers / rate,
         "label": readers * distil.steps * distil.batch_queries * distil.passages * _PAIR_PASS / rate + compared,
-        "query side": _LOADED + lessons * steps_of(side, queries) * rates.step + compared_on_dev,
+        "query side": _LOADED
+        + (lessons * steps_of(side, queries) + (steps_of(side, beside) if beside else 0)) * rates.step
+        + beside * (search / workers + _COLLECTED / rate)
+        + compared_on_dev,
         "distil": training(distil, len(ALPHAS) - 2 if recipe.fit.pulls and not system.from_plain else 0),
         "student index": indexing,
         "plain index": 0.0 if whole_run and (taken or not tests) else indexing,

@@ -189,9 +189,9 @@ def _train(
         log.info("training on %g of the %s, draw %d of %d", share, kind, draw + 1, DRAWS)
         with tempfile.TemporaryDirectory(prefix=".curve-", dir=do.at.own) as scratch:
             other = do.with_seed(seed, Layout(do.at.out, Path(scratch)))
-            return other.train_query_side(
-                system, part, bm25, theta, known, do.teacher(system, part, known)
-            ).manifest.counts
+            teacher = do.teacher(system, part, known)
+            student = other.train_query_side(system, part, bm25, theta, known, teacher, passages=False)
+            return student.manifest.counts
 
     folder = do.at.own / FOLDER / f"{kind}-{share:g}-{draw}"
     counts = do.builder.build(folder, Spec("curve", how, inputs, seed=seed), write).counts

@@ -64,6 +64,6 @@ class Layout:
 PLACES = (
     *("data", "bm25", "sweep", "theta", "index", "start", "zero-shot", "knowledge", "pairs", "rankings", "runs"),
     *("cross-encoders", "labels", "lessons", "students", "bootstrap", "generated", "hybrid", "memory", "probability"),
-    *("unjudged", "live", "curve", "seed-*", "versions", "verdicts", "collections"),
+    *("passages", "unjudged", "live", "curve", "seed-*", "versions", "verdicts", "collections"),
 )
 """Names of the folders that a run or study may hold."""

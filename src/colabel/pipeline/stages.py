@@ -65,7 +65,7 @@ from colabel.train import (
 from colabel.train.dev import EVALUATE_DEPTH
 from colabel.train.loop import check_device
 from colabel.train.query_lists import Lists, candidate_rows, lessons_for
-from colabel.train.query_side import train_query_side
+from colabel.train.query_side import PASSAGES, train_query_side
 
 if TYPE_CHECKING:
     from colabel.cluster import Cluster
@@ -171,15 +171,16 @@ class Stages:
         other._engine, other._scratch = self._engine, self._scratch
         return other
 
-    def without_labels(self) -> Stages:
+    def without_labels(self, *, trained: bool = False) -> Stages:
         """The stages of the same seed for a system that sees no labels: the plain encoder is θ, and its queries are
-        made of the passages."""
-        own = self.at.own / "bootstrap"
+        made of the passages. With ``trained``, θ is that of these stages."""
+        same = uses_checkpoint(self.recipe)
+        own = self.at.own / ("passages" if trained and not same else "bootstrap")
 
         def make() -> Stages:
             at = Layout(self.at.out, own)
-            at.rankings = own / "rankings"
-            at.index = self.at.index if uses_checkpoint(self.recipe) else self.at.plain_index
+            at.rankings, at.lessons = own / "rankings", self.at.lessons
+            at.index = self.at.index if trained or same else self.at.plain_index
             recipe = dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, theta="take"))
             other = self.with_seed(self.seed, at, recipe, pseudo=True)
             other._data = other._with_queries(without_labels(self.dataset()))
@@ -429,12 +430,26 @@ class Stages:
         return self._once("distil", out, distil, data, start, groups, teacher, out, seed=self.seed, dev=dev, **how)
 
     def train_query_side(
-        self, system: System, data: Dataset, bm25: Bm25, theta: Path, known: Knowledge, teacher: Teacher | None
+        self,
+        system: System,
+        data: Dataset,
+        bm25: Bm25,
+        theta: Path,
+        known: Knowledge,
+        teacher: Teacher | None,
+        *,
+        passages: bool = True,
     ) -> TrainedModel:
-        """A student whose query encoder alone is trained, against the passage vectors of θ's index."""
+        """A student whose query encoder alone is trained, against the passage vectors of θ's index.
+
+        Where labels are few, queries made of the passages teach as well, unless ``passages`` is false.
+        """
         out, settings = self.at.model(system), self.recipe.query_side
         seen = with_hidden_labels(data) if system.ceiling else data
         lessons, taught = self._lessons(seen, bm25, known, teacher)
+        few = passages and TRAIN not in data.pseudo and made_beside(self.recipe, system, len(data.positives(TRAIN)))
+        if few:
+            lessons, taught = self._beside(system, bm25, known, lessons, taught)
         how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
         how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
         given = (seen, known.index, bm25, theta, lessons, out)
@@ -454,6 +469,18 @@ class Stages:
 
         parts = [known.fingerprint, bm25.fingerprint, ranked.manifest.fingerprint, data.labels_fingerprint(TRAIN), mass]
         return make, fingerprint([*parts, "" if teacher is None else teacher.fingerprint])
+
+    def _beside(
+        self, system: System, bm25: Bm25, known: Knowledge, lessons: Callable[[], dict[str, Lists]], taught: str
+    ) -> tuple[Callable[[], dict[str, Lists]], str]:
+        """The lessons with one more: what both views say of queries made of the passages, whatever is labelled."""
+        other = self.without_labels(trained=True)
+        data = other.dataset()
+        if TRAIN not in data.splits:  # every query was left out
+            return lessons, taught
+        asked = other.collect(data, known.index)
+        made, told = other._lessons(data, bm25, asked, other.teacher(system, data, asked))
+        return lambda: {**lessons(), PASSAGES: made()["teacher"]}, fingerprint([taught, told])
 
     def hybrid(self, data: Dataset, late: LateInteraction, name: str) -> Hybrid:
         """A late-interaction ranker and BM25 together, with the weight that ranks dev queries best.
@@ -631,6 +658,12 @@ def uses_checkpoint(recipe: Recipe) -> bool:
     if recipe.train.theta != "auto":
         return recipe.train.theta == "take"
     return is_late_interaction(resolve_model(recipe.encoder.model))
+
+
+def made_beside(recipe: Recipe, system: System, queries: int) -> int:
+    """Queries made of the passages that teach a student beside so many labelled ones: none where labels are many."""
+    few = system.teacher_name == "views" and queries < recipe.pseudo.queries
+    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if few else 0
 
 
 def paper_settings(recipe: Recipe) -> DistilSettings:

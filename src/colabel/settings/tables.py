@@ -327,9 +327,14 @@ class QuerySideSettings(Settings, section="query_side"):
 
 @dataclasses.dataclass(frozen=True)
 class PseudoSettings(Settings, section="pseudo"):
-    """``[pseudo]``: training queries made of the passages themselves, where a collection has no training labels."""
+    """``[pseudo]``: queries made of the passages, where a collection has few training labels or none."""
 
-    queries: int = setting(2000, "pseudo-queries drawn, those held out for dev included", (1, 10_000_000))
+    queries: int = setting(
+        2000,
+        "pseudo-queries drawn, those held out for dev included; a two-view student learns from them as well where "
+        "fewer training queries are labelled",
+        (1, 10_000_000),
+    )
     kinds: tuple[str, ...] = setting(
         PSEUDO_KINDS, f"what a passage's queries are made of, some of {', '.join(PSEUDO_KINDS)}"
     )
@@ -396,7 +401,7 @@ class Recipe(Settings):
     distil: DistilSettings = setting(DistilSettings(), "training of students")
     fit: FitSettings = setting(FitSettings(), "what both trainings have in common")
     query_side: QuerySideSettings = setting(QuerySideSettings(), "training of the query side")
-    pseudo: PseudoSettings = setting(PseudoSettings(), "training queries where there are no labels")
+    pseudo: PseudoSettings = setting(PseudoSettings(), "training queries where there are few labels or none")
     cross_encoder: CrossEncoderSettings = setting(CrossEncoderSettings(), "cross-encoder teachers")
     study: StudySettings = setting(StudySettings(), "the comparison of systems")
     compute: ComputeSettings = setting(ComputeSettings(), "where the stages run")

@@ -249,8 +249,8 @@ REGISTRY: tuple[System, ...] = (
     System(
         "views",
         "two-view student",
-        "θ's query encoder trained on with the visible labels and what vectors and words say of all other candidates; "
-        "passages stay as indexed",
+        "θ's query encoder trained on with the visible labels and what vectors and words say of all other candidates, "
+        "and where labels are few with queries made of the passages; passages stay as indexed",
         frozenset({"theta", "vectors", "knowledge"}),
         "views",
         query_side=True,

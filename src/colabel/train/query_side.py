@@ -8,7 +8,8 @@ checkpoint that searches θ's index.
 
 ``spread`` is the deviation of θ's scores over a query's candidates: temperatures are in units of the scores they meet.
 Where there is a teacher, there are several lessons, each trained from θ: which is best, or the mean of their weights,
-differs between collections, and dev decides. The trained weights are then pulled back towards the start:
+differs between collections, and dev decides. Where labels are few, what queries made of the passages teach is averaged
+with it, unless dev is clearly against that. The trained weights are then pulled back towards the start:
 α·student + (1 − α)·θ, with the α of the highest measure on dev. α = 0 keeps θ.
 """
 
@@ -55,6 +56,8 @@ GRADIENT_CLIP = 2.0
 COARSE = (0.5, 1.0)
 """Shares of the trained weights by which dev chooses between trainings and their mean."""
 DEV_QUERIES = 200
+PASSAGES = "passages"
+"""The lesson of queries made of the passages."""
 _SORTED = 8  # batches whose queries are sorted by length together
 _TIMED_STEPS = 3
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
@@ -116,6 +119,7 @@ def train_query_side(
         weights = {
             one: _lesson(encoder, index, start, held, trained, settings, seed, progress) for one, held in lists.items()
         }
+        beside = weights.pop(PASSAGES, None)
         if len(weights) > 1:
             weights["mean"] = _mean(list(weights.values()))
 
@@ -133,10 +137,19 @@ def train_query_side(
             log.debug("dev: α %g late %.4f hybrid %.4f (λ %g)", alpha, found[0.0].mean(), found[best].mean(), best)
             return np.asarray((found[0.0] + found[best]) / 2, dtype=np.float32)
 
-        coarse = {one: {alpha: on_dev(one, alpha) for alpha in COARSE} for one in weights} if labels else {}
-        lesson = max(coarse, key=lambda one: max(held.mean() for held in coarse[one].values()), default=[*weights][-1])
+        def coarse(one: str) -> dict[float, FloatArray]:
+            return {alpha: on_dev(one, alpha) for alpha in COARSE} if labels else {}
+
+        tried = {one: coarse(one) for one in weights}
+        lesson = max(tried, key=lambda one: _best(tried[one]).mean()) if labels else [*weights][-1]
+        if beside is not None:
+            both = f"{lesson} and {PASSAGES}"
+            weights[both] = _mean([weights[lesson], beside])
+            tried[both] = coarse(both)
+            if not labels or not _clearly(_best(tried[lesson]), _best(tried[both])):
+                lesson = both
         rest = sorted(set(ALPHAS) - set(COARSE))
-        found = {**coarse[lesson], **{alpha: on_dev(lesson, alpha) for alpha in rest}} if labels else {}
+        found = {**tried[lesson], **{alpha: on_dev(lesson, alpha) for alpha in rest}} if labels else {}
         log.info("learned from %s", lesson)
         alpha = choose_alpha(found, name, force=force)
         encoder.model.load_state_dict(_pulled(encoder, weights[lesson], alpha))
@@ -348,6 +361,21 @@ def _pulled(encoder: Encoder, trained: Mapping[str, Tensor], alpha: float) -> di
 
 def _mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {key: torch.stack([state[key] for state in states]).mean(dim=0) for key in states[0]}
+
+
+def _best(values: Mapping[float, FloatArray]) -> FloatArray:
+    """The measure of every dev query at the α of the highest mean."""
+    return max(values.values(), key=lambda held: float(held.mean()))
+
+
+def _clearly(one: FloatArray, other: FloatArray) -> bool:
+    """Whether one mean is above another by more than a standard error of the difference.
+
+    >>> _clearly(np.array([0.5, 0.6, 0.7]), np.array([0.4, 0.5, 0.7])), _clearly(np.array([0.9, 0.1]), np.zeros(2))
+    (True, False)
+    """
+    differences = one - other
+    return bool(differences.mean() > differences.std() / len(differences) ** 0.5)
 
 
 def _dev_labels(dataset: Dataset) -> dict[str, Mapping[str, int]]:
