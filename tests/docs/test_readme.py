@@ -82,7 +82,9 @@ def test_the_programs_of_the_search_page_work(
 ) -> None:
     """Those for other programs, on what the README's commands left: a student, an index, labels."""
     page = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
-    _, _, search, train = [block.text for block in blocks(page) if block.kind == "python"]
+    programs = [block.text for block in blocks(page) if block.kind == "python"]
+    (search,) = (text for text in programs if text.startswith("from sentence_transformers import MultiVectorEncoder\n"))
+    (train,) = (text for text in programs if "MultiVectorEncoderTrainer" in text)
     with inside(desk):
         (desk / "search.py").write_text(search)
         (desk / "train.py").write_text(train)

@@ -43,7 +43,7 @@ TELLING = 0.2
 """P from which on a similar query is worth showing beside a hit."""
 FEWEST_SHARED = 20
 """Labels in common with a neighbour below which a fit would be chance: then nothing is remembered."""
-WEIGHTS, DEFAULT_WEIGHT = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 4.0
+WEIGHTS, DEFAULT_WEIGHT = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 1.0
 """μ that dev compares, and μ where no labels can tell."""
 _SAMPLE = 2000  # training queries to which w and b are fitted
 _LARGE = 1e3  # inverse of the ridge: two numbers need none

@@ -58,6 +58,7 @@ COARSE = (0.5, 1.0)
 DEV_QUERIES = 200
 PASSAGES = "passages"
 """The lesson of queries made of the passages."""
+SPOKEN = {"teacher": "the teacher", "labels": "labels alone", PASSAGES: "the passages"}
 _SORTED = 8  # batches whose queries are sorted by length together
 _TIMED_STEPS = 3
 _HELD = 0.02  # target mass from which a candidate is always in its query's list
@@ -117,7 +118,8 @@ def train_query_side(
     def write(space: Workspace) -> Mapping[str, Any]:
         encoder, lists = open_checkpoint(start, device), lessons()
         weights = {
-            one: _lesson(encoder, index, start, held, trained, settings, seed, progress) for one, held in lists.items()
+            one: _lesson(encoder, index, start, one, held, trained, settings, seed, progress)
+            for one, held in lists.items()
         }
         beside = weights.pop(PASSAGES, None)
         if len(weights) > 1:
@@ -171,6 +173,7 @@ def _lesson(
     encoder: Encoder,
     index: Index,
     start: Path,
+    name: str,
     lists: Lists,
     trained: Path,
     settings: QuerySideSettings,
@@ -183,7 +186,7 @@ def _lesson(
     out = trained / fingerprint([inputs, settings.as_dict(), seed])[:16]
 
     def write(space: Workspace) -> Mapping[str, Any]:
-        task, store = progress.start("training the query side", settings.steps, "steps"), index.store
+        task, store = progress.start(f"learning from {SPOKEN[name]}", settings.steps, "steps"), index.store
         lengths = store.lengths(np.arange(len(store)))
         weights = _Training(encoder, store.vectors, lengths, lists, settings, seed).run(task.advance)
         task.close()
