@@ -374,7 +374,7 @@ def _best(values: Mapping[float, FloatArray]) -> FloatArray:
 def _clearly(one: FloatArray, other: FloatArray) -> bool:
     """Whether one mean is above another by more than a standard error of the difference.
 
-    >>> _clearly(np.array([0.5, 0.6, 0.7]), np.array([0.4, 0.5, 0.7])), _clearly(np.array([0.9, 0.1]), np.zeros(2))
+    >>> _clearly(np.array([0.5, 0.6]), np.array([0.4, 0.5])), _clearly(np.array([0.9, 0.1]), np.array([0.1, 0.8]))
     (True, False)
     """
     differences = one - other
