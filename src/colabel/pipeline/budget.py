@@ -19,14 +19,13 @@ from colabel.errors import UsageError
 from colabel.pipeline.capacity import (
     Counts,
     Rates,
-    made_queries,
     report_seconds,
     stage_seconds,
     takes_checkpoint,
     work_seconds,
 )
 from colabel.pipeline.preflight import read_note
-from colabel.pipeline.stages import made_beside
+from colabel.pipeline.stages import made_queries
 from colabel.progress import Progress, Task
 from colabel.settings import Recipe
 from colabel.systems import System
@@ -126,8 +125,7 @@ def choose_steps(
         queries: training queries, over which the query side makes a few passes at most.
     """
     systems = list(systems)
-    beside = [made_beside(recipe, system, queries) for system in systems]
-    queries = max([queries, *beside, *(made_queries(recipe, system) for system in systems)])
+    queries = max([queries, *(made_queries(recipe, system, queries) for system in systems)])
     most = {"query_side": MOST_PASSES * -(-queries // recipe.query_side.batch_queries)}
     trained = [name for name in _trained(recipe, systems) if f"{name}.steps" not in given]
 

@@ -25,7 +25,7 @@ from colabel.evaluation.timing import WARMUP
 from colabel.findings.results import TIMED_QUERIES
 from colabel.index.codec import vector_bytes
 from colabel.index.index import choose_engine
-from colabel.pipeline.stages import made_beside, settle, training_data
+from colabel.pipeline.stages import made_queries, settle, training_data
 from colabel.settings import DistilSettings, Recipe, TrainSettings
 from colabel.systems import DEFAULT_LESSON, System, for_student, student_of
 from colabel.train.cross_encoders import share_of_layers
@@ -162,11 +162,6 @@ def stages_of(system: System, *, whole_run: bool = False) -> tuple[str, ...]:
     return ("encoder", "bm25", "train", "index", *(learns if system.student else ()), *also, "rank")
 
 
-def made_queries(recipe: Recipe, system: System) -> int:
-    """Queries made of the passages that teach a system in place of those of the dataset."""
-    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if system.unlabelled else 0
-
-
 def stage_seconds(
     recipe: Recipe, system: System, counts: Counts, rates: Rates, *, whole_run: bool = False
 ) -> dict[str, float]:
@@ -174,10 +169,10 @@ def stage_seconds(
     passages, rate = counts.passages, rates.encoded
     queries, dev, tests = counts.train, counts.dev, counts.test
     most, asked_of_all = passages * len(recipe.pseudo.kinds), queries + dev + tests
-    made = min(made_queries(recipe, system), most)
+    made = min(made_queries(recipe, system, queries), most)
     if system.unlabelled:
         queries, dev = made, min(recipe.pseudo.queries - made, most)
-    beside = 0 if counts.pseudo else min(made_beside(recipe, system, queries), most)
+    beside = 0 if counts.pseudo or system.unlabelled else made
 
     def training(settings: TrainSettings | DistilSettings, mixes: int = 0) -> float:
         shown, pool = settings.steps * settings.batch_queries * settings.passages, 0

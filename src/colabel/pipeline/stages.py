@@ -447,8 +447,8 @@ class Stages:
         out, settings = self.at.model(system), self.recipe.query_side
         seen = with_hidden_labels(data) if system.ceiling else data
         lessons, taught = self._lessons(seen, bm25, known, teacher)
-        few = passages and TRAIN not in data.pseudo and made_beside(self.recipe, system, len(data.positives(TRAIN)))
-        if few:
+        labelled = 0 if TRAIN in data.pseudo else len(data.positives(TRAIN))
+        if passages and labelled and made_queries(self.recipe, system, labelled):
             lessons, taught = self._beside(system, bm25, known, lessons, taught)
         how = {**self._how, "measure": self.recipe.fit.measure, "name": system.made_as, "seed": self.seed}
         how |= {"settings": settings, "trained": self.at.lessons, "force": self.recipe.fit.keep == "forced"}
@@ -660,10 +660,10 @@ def uses_checkpoint(recipe: Recipe) -> bool:
     return is_late_interaction(resolve_model(recipe.encoder.model))
 
 
-def made_beside(recipe: Recipe, system: System, queries: int) -> int:
-    """Queries made of the passages that teach a student beside so many labelled ones: none where labels are many."""
-    few = system.teacher_name == "views" and queries < recipe.pseudo.queries
-    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if few else 0
+def made_queries(recipe: Recipe, system: System, labelled: int) -> int:
+    """Queries made of the passages that teach a system: one without labels, and a two-view student beside a few."""
+    few = system.teacher_name == "views" and labelled < recipe.pseudo.queries
+    return round((1 - recipe.data.holdout) * recipe.pseudo.queries) if system.unlabelled or few else 0
 
 
 def paper_settings(recipe: Recipe) -> DistilSettings:
